@@ -86,7 +86,7 @@ def trial(number, agents, parts, folder):
             if shown and int(shown[1]) >= epoch and "kill" not in times:
                 times["kill"] = time.perf_counter()
                 os.kill(workers(started)[rank], signal.SIGKILL)
-            if line.startswith("going on after epoch"):
+            if line.startswith("resuming after epoch"):
                 times.setdefault("on", time.perf_counter())
 
     log = folder / f"log-{number}"

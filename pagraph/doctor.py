@@ -1,6 +1,6 @@
-"""The sections of a diagnosis, each of which may fail without the others.
+"""What works on this machine and what falls back, in sections that may fail one by one.
 
-This module imports nothing that may be broken; sections import what they ask about.
+This module imports nothing that may be broken. Each section imports what it asks about.
 """
 
 from __future__ import annotations
@@ -25,28 +25,24 @@ from .system.memory import file_system_of, host_available, host_limit, host_tota
 from .system.units import bytes_text
 
 _PACKAGES = (
-    *(
-        "torch",
-        "numpy",
-        "numba",
-        "scipy",
-        "dgl",
-        "torch_geometric",
-        "pyg_lib",
-        "torch_sparse",
-        "triton",
-    ),
-    *(
-        "pymetis",
-        "networkx",
-        "duckdb",
-        "nanoarrow",
-        "pandas",
-        "matplotlib",
-        "lightning",
-        "click",
-        "rich",
-    ),
+    "torch",
+    "numpy",
+    "numba",
+    "scipy",
+    "dgl",
+    "torch_geometric",
+    "pyg_lib",
+    "torch_sparse",
+    "triton",
+    "pymetis",
+    "networkx",
+    "duckdb",
+    "nanoarrow",
+    "pandas",
+    "matplotlib",
+    "lightning",
+    "click",
+    "rich",
 )
 _VARIABLES = (
     "OMP_NUM_THREADS",
@@ -55,7 +51,7 @@ _VARIABLES = (
     "KMP_AFFINITY",
     "NUMBA_NUM_THREADS",
 )
-# Less is a finding: torch itself takes much of it, and little is left for a cache.
+# Less is a finding: torch takes much of it, and leaves little for a cache.
 _LEAST_MEMORY = 1 << 30
 
 
@@ -64,8 +60,8 @@ class Diagnosis:
     """Findings about this machine.
 
     Attributes:
-        findings: What to mend, a sentence each.
-        sections: Section to what it says, by name, in order.
+        findings: What to fix, a sentence each.
+        sections: Section to its facts, by name, in order.
     """
 
     findings: list[str] = field(default_factory=list)
@@ -73,9 +69,9 @@ class Diagnosis:
 
     def __str__(self) -> str:
         count = len(self.findings)
-        lines = ["nothing to mend"]
+        lines = ["nothing to fix"]
         if count:
-            lines = [f"{count} thing{'s' * (count > 1)} to mend:"]
+            lines = [f"{count} thing{'s' * (count > 1)} to fix:"]
         for i, finding in enumerate(self.findings, 1):
             lines.append(f"{i}. {finding}")
         for section, facts in self.sections.items():
@@ -86,17 +82,17 @@ class Diagnosis:
         return "\n".join(lines)
 
     def to_json(self) -> dict[str, Any]:
-        """All of it for ``json.dumps``."""
+        """The diagnosis for ``json.dumps``."""
         return asdict(self)
 
 
 def diagnose(disk: Path | None = None) -> Diagnosis:
     """Find out what is installed, what is native, what falls back, and what the machine has.
 
-    Takes a few seconds. No user is named: folders below the home folder begin with ``~``.
+    Takes a few seconds. Folders below the home folder begin with ``~``, so that no user is named.
 
     Args:
-        disk: A folder whose disk is measured too; 64 MiB are written into it for a second.
+        disk: A folder whose disk is measured, too, with a file of 64 MiB for a second.
     """
     found = Diagnosis()
     sections: dict[str, Callable[[Diagnosis], dict[str, str]]] = {
@@ -117,7 +113,7 @@ def diagnose(disk: Path | None = None) -> Diagnosis:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 found.sections[name] = section(found)
-        except Exception as error:  # whatever a broken package raises
+        except Exception as error:  # a broken package may raise anything
             found.sections[name] = {"failed": _line(error)}
             found.findings.append(f"{name}: {_line(error)}")
     return found
@@ -125,7 +121,7 @@ def diagnose(disk: Path | None = None) -> Diagnosis:
 
 def _line(error: Exception) -> str:
     text = " ".join(str(error).split()) or type(error).__name__
-    # Our own message says what to install; what a broken package raises needs its type.
+    # Our own message says what to install. A broken package's error needs its type.
     if not isinstance(error, MissingDependencyError):
         text = f"{type(error).__name__}: {text}"
     return _without_home(text)[:300]
@@ -174,7 +170,7 @@ def _pyg(found: Diagnosis) -> dict[str, str]:
 
 
 def _fetching(found: Diagnosis) -> dict[str, str]:
-    """Ask the fields' own functions about rows of each kind."""
+    """Ask the functions that read fields about rows of each kind."""
     import numpy as np
     import torch
 
@@ -226,13 +222,13 @@ def _kernels(found: Diagnosis) -> dict[str, str]:
     folder, kept, compiled = cache_state()
     if not kept:
         found.findings.append(
-            f"compiled kernels are not kept, so that each process compiles them anew: {NOT_KEPT}"
+            f"compiled kernels are not kept, so that each process compiles them again: {NOT_KEPT}"
         )
     if not folder:
         shown = "none"
     elif kept:
         shown = _without_home(folder)
-    else:  # its name is new in each process
+    else:  # its name changes with each process
         shown = "a temporary folder"
     return {
         "folder": shown,
@@ -260,7 +256,7 @@ def _cores(found: Diagnosis) -> dict[str, str]:
 
     usable = usable_cpus()
     threads = torch.get_num_threads()
-    # In a container torch may count the machine's cores instead of those of its control group.
+    # In a container torch may count the machine's cores, not those of its control group.
     if threads > usable:
         found.findings.append(
             f"torch computes with {threads} threads on {usable} usable cores: set "
@@ -280,7 +276,7 @@ def _gpu(found: Diagnosis) -> dict[str, str]:
     from .accelerator.triton_kernels import has_triton
 
     if not torch.cuda.is_available():
-        if os.path.exists("/dev/nvidia0"):  # the driver is there, so torch is at fault
+        if os.path.exists("/dev/nvidia0"):  # the driver is installed, so torch is at fault
             build = f"for CUDA {torch.version.cuda} fails"
             if torch.version.cuda is None:
                 build = "is built without CUDA"
@@ -323,10 +319,10 @@ def _disk(found: Diagnosis, folder: Path) -> dict[str, str]:
     }
 
 
-_FILE_BYTES = 64 << 20  # 16,384 pages; a fast disk reads all of them in less than the half second
+_FILE_BYTES = 64 << 20  # 16,384 pages; a fast disk reads all of them in less than half a second
 _PAGE = 4096
 _BLOCK = 1 << 20
-_AT_ONCE = 16  # threads, each with one read under way: disks need several to reach their rate
+_AT_ONCE = 16  # threads with a read each: disks need several reads at once to reach their rate
 _SECONDS = 0.5  # of each measurement, at most
 
 
@@ -338,8 +334,7 @@ class DiskRates:
         in_order: Bytes/s of reading in blocks of 1 MiB, one after the other.
         random: Reads/s of 4 KiB at random places, 16 at a time.
         bypassed: Whether the reads bypassed the system's page cache (``O_DIRECT``). Otherwise the
-            system was asked to drop the file's pages before, and the figures may be those of
-            memory.
+            system was only asked to drop the file's pages, and the rates may be those of memory.
     """
 
     in_order: float
@@ -353,9 +348,9 @@ def measure_disk(folder: Path) -> DiskRates:
     Raises:
         OSError: The folder cannot be written to, or the disk is full.
     """
-    # Without a name: nothing is left even if the process is killed.
+    # Without a name, so that nothing is left even if the process is killed.
     with tempfile.TemporaryFile(dir=folder) as file:
-        # Random bytes: some disks and file systems compress.
+        # Random bytes, as some disks and file systems compress.
         block = os.urandom(_BLOCK)
         for _ in range(_FILE_BYTES // _BLOCK):
             file.write(block)
@@ -363,7 +358,7 @@ def measure_disk(folder: Path) -> DiskRates:
         # Only pages that are on the disk can be dropped.
         os.fsync(file.fileno())
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-        # A second descriptor: O_DIRECT is a property of one, and writing did without.
+        # A second descriptor, as O_DIRECT is a property of the descriptor, and writing needs none.
         path = f"/proc/self/fd/{file.fileno()}"
         bypassed = True
         try:
@@ -384,7 +379,7 @@ def _bytes_in_order(reader: int) -> float:
 
 
 def _random_reads(reader: int) -> float:
-    """Reads/s of several threads, each of which reads different pages, and each page once."""
+    """Reads/s of several threads, which read each page at most once."""
     places = list(range(0, _FILE_BYTES, _PAGE))
     random.Random(0).shuffle(places)
 

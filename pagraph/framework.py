@@ -1,5 +1,7 @@
-"""Framework: what training takes from DGL and PyG, implemented by ``dgl/training.py`` and
-``pyg/training.py``."""
+"""Framework: the interface of training to DGL and PyG.
+
+``dgl/training.py`` and ``pyg/training.py`` implement it.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ Field = tuple[str, str]
 
 @dataclass(frozen=True, eq=False)
 class Seeds:
-    """What the batches of a loader start from, and what is read for them.
+    """Seeds of a loader, and the fields that are read for its batches.
 
     Attributes:
         graph: Graph to sample.
@@ -26,8 +28,8 @@ class Seeds:
         label: Field with the classes of the seeds. None: the seeds are edges, and each batch holds
             a random destination for each of them.
         node_type: Vertex type of the seeds.
-        time: Field of the vertices' times: no vertex of a batch is later than its seed. None: time
-            is not regarded.
+        time: Field with the vertices' times. No vertex of a batch is later than its seed. None:
+            times are ignored.
     """
 
     graph: Graph
@@ -39,13 +41,13 @@ class Seeds:
 
 
 class Batch(NamedTuple):
-    """What a model reads of a batch, and what its outputs are compared with.
+    """Inputs of a model, and what its outputs are compared with.
 
     Attributes:
         blocks: One for each hop, the first layer's first.
         rows: Rows of the first block's sources, in the order of ``Seeds.fields``.
-        answers: The labels of seed vertices. Of seed edges their ends and those of the random
-            pairs, both ``(2, n)`` and local to the last block's destinations.
+        answers: Labels of the seeds. For seed edges their ends, and those of the random pairs, both
+            ``(2, n)`` and local to the last block's destinations.
     """
 
     blocks: Sequence[Any]
@@ -58,7 +60,7 @@ class Weights(NamedTuple):
 
     Attributes:
         neighbours: Applied to what neighbours send.
-        own: Applied to the vertex itself, if that has a matrix of its own.
+        own: Applied to the vertex itself. None: there is no such matrix.
         bias: None for ``"mean"``.
         attention: GAT's vectors for sources and for destinations, both ``(heads, width)``.
     """
@@ -86,7 +88,8 @@ class Framework(Protocol):
                 to the neighbours' mean, without bias and without the vertex itself.
             in_size: Width of the inputs.
             out_size: Width of the outputs.
-            heads: Of ``"gat"``, which concatenates their outputs, ``out_size / heads`` wide each.
+            heads: Attention heads of ``"gat"``. Their outputs, each ``out_size / heads`` wide, are
+                concatenated.
         """
 
     def weights(self, conv: Any) -> Weights:
@@ -101,7 +104,7 @@ class Framework(Protocol):
         edge_type: EdgeType | None = None,
         edge_weight: Tensor | None = None,
     ) -> Tensor:
-        """Run a convolution on the rows of a block's sources, for a row per destination.
+        """Run a convolution on the rows of a block's sources; returns a row per destination.
 
         ``edge_type`` is required where the block has several.
         """
@@ -113,7 +116,7 @@ class Framework(Protocol):
         """Local sources and destinations of the edges of a block of one type, int64."""
 
     def with_edges(self, block: Any, src: Tensor, dst: Tensor) -> Any:
-        """A block of the same vertices with other edges and no data, for :meth:`convolve`."""
+        """A block for :meth:`convolve` with the same vertices, other edges and no data."""
 
     def check_own_loader(self) -> None:
         """Raise ``MissingDependencyError`` if the framework's own loader cannot run."""
@@ -123,13 +126,14 @@ class Framework(Protocol):
 
         Args:
             seeds: What to start from and what to read.
-            fanout: Neighbours sampled per hop, the seeds' last; along each edge type.
+            fanout: Neighbours sampled per hop along each edge type, the seeds' last.
             own: Use the framework's own loader, not pagraph's.
-            **more: ``batch_size``, ``num_workers`` and ``device``; pagraph's options for pagraph's.
+            **more: ``batch_size``, ``num_workers`` and ``device``, and for pagraph's loader its
+                options.
         """
 
     def batch(self, item: Any, seeds: Seeds, num_hops: int) -> Batch:
-        """What a loader over ``seeds`` yielded, as the models take it."""
+        """Convert a batch of a loader over ``seeds`` for the models."""
 
     def seed(self, seed: int) -> None:
         """Seed the framework's own random numbers."""

@@ -1,9 +1,8 @@
-"""Kernels compiled ahead: each kind of loader makes its batches of a tiny graph, in processes side
-by side.
+"""Compiles kernels ahead of time: each kind of loader reads a tiny graph, several at once.
 
-What is compiled is kept for this user and this machine, and later processes load it. A kernel is
-compiled for the dtypes that it is called with: only a real batch calls all of them as a user's
-will.
+Compiled kernels are kept for this user and this machine, and later processes load them. A kernel is
+compiled for the dtypes that it is called with, and only a real batch calls all of them as a user's
+batch will.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["FACES", "Kind", "kinds_of", "warm_up"]
 
 FACES = {"core": None, "dgl": "dgl", "pyg": "torch_geometric"}
-"""The loaders that can be warmed up, and the package that each of them needs."""
+"""Loaders that can be warmed up, to the package that they need."""
 
 _VERTICES = 64
 _BATCH = 32  # seeds: two batches an epoch
@@ -37,17 +36,12 @@ class Kind:
     Attributes:
         face: One of ``FACES``.
         name: What is sampled, for a person.
-        batches: Makes a loader of a graph; its batches are read, and dropped.
+        batches: Makes a loader of a graph.
     """
 
     face: str
     name: str
     batches: Callable[[Graph], Any]
-
-    @property
-    def title(self) -> str:
-        """Face and name."""
-        return f"{self.face}: {self.name}"
 
 
 def kinds_of(faces: Sequence[str] | None = None) -> list[Kind]:
@@ -57,8 +51,8 @@ def kinds_of(faces: Sequence[str] | None = None) -> list[Kind]:
         faces: Names of ``FACES``. None: all whose packages are installed.
 
     Raises:
-        ValueError: There is no such face.
-        MissingDependencyError: A face that was named needs a package that is not installed.
+        ValueError: A face is not one of ``FACES``.
+        MissingDependencyError: A named face needs a package that is not installed.
     """
     from .errors import MissingDependencyError, how_to_install
 
@@ -76,16 +70,20 @@ def kinds_of(faces: Sequence[str] | None = None) -> list[Kind]:
 def warm_up(
     faces: Sequence[str] | None = None, *, jobs: int | None = None, progress: Progress | None = None
 ) -> int:
-    """Compile the kernels that loaders will need, in several processes; the kinds of loaders.
+    """Compile the kernels that loaders will need, in several processes.
 
     Args:
         faces: See :func:`kinds_of`.
-        jobs: Processes. None: as many as the process may use cores.
-        progress: Called with the kinds done, and how many there are.
+        jobs: Number of processes. None: the cores that this process may use.
+        progress: Called with the kinds done, and their number.
+
+    Returns:
+        The number of kinds of loaders.
 
     Raises:
-        ValueError: A face or ``jobs`` is none.
-        PaGraphError: A kind of loader failed, or its process died; says which.
+        ValueError: A face is not one of ``FACES``, or ``jobs`` is below 1.
+        MissingDependencyError: As :func:`kinds_of`.
+        PaGraphError: A kind of loader failed, or its process died.
     """
     from .errors import PaGraphError
     from .system.checks import as_integer
@@ -93,7 +91,7 @@ def warm_up(
 
     kinds = kinds_of(faces)
     most = usable_cpus() if jobs is None else as_integer("jobs", jobs, least=1)
-    # Fresh processes: threads of the parent's may hold numba's lock, which a fork would copy.
+    # Not forked: a thread of the parent may hold numba's lock, which a fork would copy.
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(
         min(most, len(kinds)), mp_context=context, initializer=_begin
@@ -106,7 +104,8 @@ def warm_up(
                 future.result()
             except Exception as error:
                 executor.shutdown(wait=False, cancel_futures=True)
-                raise PaGraphError(f"{running[future].title}: {error}") from error
+                kind = running[future]
+                raise PaGraphError(f"{kind.face}: {kind.name}: {error}") from error
             if progress is not None:
                 progress(done, len(kinds))
     return len(kinds)
@@ -118,19 +117,19 @@ def _is_there(face: str) -> bool:
 
 
 def _begin() -> None:
-    # Ctrl-C goes to the whole group: the parent says what happened, once.
+    # Ctrl-C goes to the whole group. Only the parent reports it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    os.environ["PAGRAPH_QUIET"] = "1"  # that kernels are compiled is what was asked for
+    os.environ["PAGRAPH_QUIET"] = "1"  # no note that kernels are compiled, as that is the purpose
 
 
 def _make(number: int) -> None:
-    """Read all batches of a kind of loader; by number, as functions are not pickled."""
+    """Read all batches of a kind of loader, by its number, as its function cannot be pickled."""
     for _ in _KINDS[number].batches(_tiny_graph()):
         pass
 
 
 def _tiny_graph() -> Graph:
-    """A graph whose edges have weights and times, with features and labels."""
+    """A graph with features and labels, whose edges have weights and times."""
     import torch
 
     from .datasets import sbm
@@ -232,9 +231,11 @@ def _pyg_links(graph: Graph) -> Any:
 
 
 def _pyg_times(unit: int) -> Callable[[Graph], Any]:
-    """In time, with times so far apart: whether they fit into 32 bits says which kernels are
-    needed. One type of vertices or several, trees with or without times: the kernels are the
-    same."""
+    """Batches in time, whose times are multiples of ``unit``.
+
+    Times that do not fit into 32 bits need other kernels. The number of vertex types makes no
+    difference, nor do trees without times.
+    """
 
     def batches(graph: Graph) -> Any:
         import torch
@@ -275,8 +276,8 @@ def _saint(graph: Graph) -> Any:
     return pyg.GraphSAINTRandomWalkSampler(pyg.to_pyg(graph), batch_size=_BATCH, **options)
 
 
-# In this order: neighbours in the list have few kernels in common, so that two processes do not
-# compile the same at once. What comes later finds most of its kernels compiled.
+# Neighbours in the list share few kernels, so that two processes do not compile the same at once.
+# Later kinds find most of their kernels compiled.
 _KINDS = [
     Kind("pyg", "neighbours", _pyg("NeighborLoader", [3, 3])),
     Kind("pyg", "HGT", _hgt),

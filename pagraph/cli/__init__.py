@@ -1,7 +1,6 @@
-"""The command ``pagraph``: one module a verb, loaded when the verb is used.
+"""The command ``pagraph``. Each verb is a module, imported when the verb is used.
 
-A verb is a module of this package with a click command named ``command``, and an entry in
-``VERBS``.
+The module has a click command named ``command``, and an entry in ``VERBS``.
 """
 
 from __future__ import annotations
@@ -29,19 +28,22 @@ from ..system.units import shortened
 __all__ = ["BAD_INPUT", "VERBS", "main", "record_error", "show_error"]
 
 VERBS = {
-    "completion": ("completion", "Print what lets bash, zsh or fish complete verbs and options."),
-    "doctor": ("doctor", "Say what works here, what falls back, and what to mend."),
+    "completion": ("completion", "Print the completion script of bash, zsh or fish."),
+    "doctor": ("doctor", "Show what works here, what falls back, and what to fix."),
     "export": ("export", "Write a graph folder as DGL, PyG or OGB read it."),
     "generate": ("generate", "Generate an RMAT or block-model graph."),
     "import": ("import_", "Write a graph from elsewhere as a graph folder."),
     "info": ("info", "Show what is in a graph folder, and what a cache would hold."),
     "partition": ("partition", "Divide a graph into self-contained parts, one per process."),
-    "preaggregate": ("preaggregate", "Sum up neighbours once, to sample one hop less."),
-    "profile": ("profile", "Say what a feature cache would save, and its best size."),
+    "preaggregate": (
+        "preaggregate",
+        "Sum up neighbours ahead of training, to sample one hop less.",
+    ),
+    "profile": ("profile", "Measure what a feature cache would save, and recommend one."),
     "reorder": ("reorder", "Write a graph so that rows read together lie together on disk."),
     "run": ("run", "Run a DGL or PyG script, unchanged, with pagraph's loaders."),
     "train": ("train", "Train GraphSAGE, GCN or GAT on a graph folder."),
-    "warmup": ("warmup", "Compile kernels ahead, for container images and CI."),
+    "warmup": ("warmup", "Compile kernels ahead of time, for container images and CI."),
 }
 """Verb to its module in this package, and what ``pagraph --help`` says about it."""
 
@@ -49,7 +51,7 @@ VERBS = {
 BAD_INPUT = 2
 FAILURE = 1
 INTERRUPTED = 130
-# Characters of an error: it may quote a name from a file, of any length.
+# Characters of an error that are shown. It may quote a name from a file, of any length.
 _LONGEST = 2000
 
 # Raised for wrong arguments and files; everything else is a failure.
@@ -87,14 +89,16 @@ class _Verbs(click.Group):
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the verb; its errors name options as they are typed, and the verb that takes a
-        path."""
+        """Run the verb, and rewrite its errors for the command line.
+
+        They name options as they are typed, and a hint follows where another verb takes the path.
+        """
         try:
             return super().invoke(ctx)
         except _INPUT_ERRORS as error:
             from .options import as_typed
 
-            # Down the groups (`generate rmat`) to the command that ran, and its own arguments.
+            # The command that ran, below its groups (`generate rmat`), and its arguments.
             command: click.Command = self
             words = list(ctx.meta[__name__])
             while isinstance(command, click.Group) and words:
@@ -128,7 +132,7 @@ class _Verbs(click.Group):
 
 
 def _hint(message: str, command: click.Command, arguments: Sequence[str]) -> str:
-    """What to add to a message about a path among the ``arguments``; "" if nothing helps."""
+    """What to add to a message about a path among the ``arguments``, or ""."""
     path = _path_in(message, command, arguments)
     if path is None or not path.exists():
         return ""
@@ -167,7 +171,7 @@ def _path_in(message: str, command: click.Command, arguments: Sequence[str]) -> 
 
 
 def show_error(error: Exception) -> int:
-    """Say in one line what went wrong; returns the exit code."""
+    """Print an error as one line, and return the exit code."""
     if os.environ.get("PAGRAPH_TRACEBACK"):
         traceback.print_exception(error)
     if isinstance(error, OSError) and error.errno == errno.EPIPE:
@@ -187,16 +191,16 @@ def show_error(error: Exception) -> int:
 
 
 def record_error(error: Exception) -> None:
-    """Give torchrun, where it started this process, the line that :func:`show_error` prints.
+    """Hand the line of :func:`show_error` to torchrun, if it started this process.
 
-    It shows it at the very end, below its own traceback.
+    Torchrun prints it last, below its own traceback.
     """
     file = os.environ.get("TORCHELASTIC_ERROR_FILE")
     if not file:
         return
     extra = {"timestamp": str(int(time.time()))}
     message = {"message": _error_line(error)[0], "extraInfo": extra}
-    # What torchrun does not find it does without.
+    # Torchrun does without the file.
     with contextlib.suppress(OSError):
         Path(file).write_text(json.dumps({"message": message}), encoding="utf-8")
 

@@ -1,4 +1,4 @@
-"""``pagraph completion``: the script by which a shell completes verbs, options and paths."""
+"""``pagraph completion``: print the script that lets a shell complete verbs, options and paths."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import click
 from click.shell_completion import get_completion_class
 
 COMPLETE = "_PAGRAPH_COMPLETE"
-"""The variable by which the script asks for what may follow."""
+"""The variable by which the script asks for completions."""
 
 
 @click.command(name="completion")
@@ -17,8 +17,8 @@ COMPLETE = "_PAGRAPH_COMPLETE"
 def command(context: click.Context, shell: str) -> None:
     """Print the script that lets SHELL complete verbs, options and paths of pagraph.
 
-    To complete in this session: eval "$(pagraph completion bash)". To do so in each, add that line
-    to ~/.bashrc, or ~/.zshrc with zsh; with fish, write the script to
+    For this session: eval "$(pagraph completion bash)". For every session, add that line to
+    ~/.bashrc, or ~/.zshrc with zsh. With fish, write the script to
     ~/.config/fish/completions/pagraph.fish.
     """
     complete: Any = get_completion_class(shell)

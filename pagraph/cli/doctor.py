@@ -1,4 +1,4 @@
-"""``pagraph doctor``: what is installed, what is native, what falls back, and what to mend."""
+"""``pagraph doctor``: show what is installed, what is native, what falls back, and what to fix."""
 
 from __future__ import annotations
 
@@ -6,32 +6,26 @@ from pathlib import Path
 
 import click
 
+from .terminal import file_option
+
 
 @click.command(name="doctor")
 @click.option(
     "--disk",
     metavar="DIR",
     type=click.Path(path_type=Path, exists=True, file_okay=False),
-    help="Also measure how fast the disk of this folder reads; writes 64 MiB there for a second.",
+    help="Also measure how fast this folder's disk reads, with a file of 64 MiB for a second.",
 )
-@click.option(
-    "--json",
-    "json_file",
-    type=click.Path(path_type=Path),
-    default=None,
-    help="Write the same here, too.",
-)
+@file_option("--json", "Also write the diagnosis to this file.")
 def command(disk: Path | None, json_file: Path | None) -> None:
-    """Say what works here, what falls back and why, and what to mend: a text for bug reports.
+    """Show what works here, what falls back and why, and what to fix.
 
     Lists versions, who samples and reads for each loader, the folder of compiled kernels, memory,
-    cores and GPUs.
+    cores and GPUs. Put it into bug reports.
     """
     from ..doctor import diagnose
-    from ..system.atomic import check_writable, write_json
+    from ..system.atomic import write_json
 
-    if json_file is not None:
-        check_writable("--json", json_file)
     diagnosis = diagnose(disk)
     click.echo(str(diagnosis))
     if json_file is not None:

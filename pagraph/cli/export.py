@@ -15,14 +15,16 @@ from .options import split_option
 @click.command(name="export")
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
 @click.argument("out", type=click.Path(path_type=Path))
-@click.option("--form", type=click.Choice(tuple(EXPORT_FORMS)), required=True, help="Whose form.")
+@click.option(
+    "--form", type=click.Choice(tuple(EXPORT_FORMS)), required=True, help="Library to write for."
+)
 @split_option
 def command(folder: Path, out: Path, form: str, split: str) -> None:
     """Write the graph folder DIR with all its fields as OUT, which must not exist yet.
 
-    The form dgl is a file of dgl.save_graphs (OUT ends in .bin), pyg a Data or HeteroData that
-    torch.save wrote (.pt), ogb a folder of comma-separated tables, raw/ and split/. What a form
-    cannot hold is refused. pagraph import reads all of them.
+    --form dgl is a file of dgl.save_graphs (OUT ends in .bin), pyg a Data or HeteroData that
+    torch.save wrote (.pt), ogb a folder of comma-separated tables, raw/ and split/. A field that
+    the form cannot hold is an error. pagraph import reads all of them.
     """
     # Before torch is imported: a mistyped path is refused at once.
     check_target(out, form, name="OUT")

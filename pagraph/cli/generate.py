@@ -1,4 +1,4 @@
-"""``pagraph generate``: write a generated graph as a native folder."""
+"""``pagraph generate``: generate a graph and write it as a native folder."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ if TYPE_CHECKING:
     from ..graph.graph import Graph
 
 _OUT = click.argument("out", type=click.Path(path_type=Path))
-# Documents of parameters that several generators have, with flags where the parameter's own name
-# ("num_edges") says more than a command line needs.
+# Help of parameters that several generators share. Flags are given where the parameter's name
+# ("num_edges") is longer than a command line needs.
 _SHARED = {
     "num_edges": {"flags": ("--edges",), "help": "Edges drawn; replaces --edge-factor."},
     "num_classes": {"flags": ("--classes",), "help": "Number of blocks."},
-    "exponent": "Of the power law of the degrees.",
+    "exponent": "Exponent of the degrees' power law.",
     "num_features": {"flags": ("--features",), "help": "Width of the features."},
-    "feature_noise": "Share of vertices that look like a random class.",
+    "feature_noise": "Share of vertices with the features of a random class.",
     "fractions": "Shares of train, val and test vertices.",
-    "seed": "Equal seeds give equal graphs.",
+    "seed": "Random seed; equal seeds give equal graphs.",
 }
 
 
 def _options(generator: Callable[..., Graph], **documented: Any) -> Callable[[Any], Any]:
-    """Options of a generator; ``_SHARED`` documents those that several have."""
+    """Options of a generator: those ``documented``, and those of ``_SHARED``."""
     given = options_of(generator, **(_SHARED | documented))
     return lambda command: given(store_option(command))
 
@@ -48,21 +48,21 @@ def command() -> None:
     rmat,
     scale={"default": 16, "help": "Base-2 logarithm of the number of vertices."},
     edge_factor="Edges drawn per vertex.",
-    probabilities="Of the quadrants a, b, c, d.",
+    probabilities="Probabilities of the quadrants a, b, c, d.",
     noise="Largest change of b and c at each level.",
     undirected="Store both directions of every edge.",
     simple="Drop self-loops and repeated edges.",
     num_features={"flags": ("--features",), "help": "Width of random features."},
-    feature_dtype={"choices": FEATURE_DTYPES, "help": "Of the features, as they are stored."},
+    feature_dtype={"choices": FEATURE_DTYPES, "help": "Dtype of the stored features."},
     num_classes={"flags": ("--classes",), "help": "Number of random labels."},
 )
 @memory_option
 def rmat_command(out: Path, memory: str | None, **settings: Any) -> None:
-    """An RMAT graph: Graph500's parameters, a few vertices of very high degree."""
-    # Before torch is imported, which drawing does.
+    """An RMAT graph with Graph500's parameters: a few vertices have a very high degree."""
+    # Before the draw, which imports torch.
     check_absent(out, name="OUT")
     size = settings.pop("scale")
-    # Written while it is drawn: it may be larger than the memory.
+    # Written while it is drawn, as it may be larger than the memory.
     with progress_bar("generating") as progress:
         origin = _origin(rmat, size, settings)
         graph = rmat(size, **settings, out=out, memory=memory, origin=origin, progress=progress)
@@ -103,8 +103,8 @@ def sbm_command(out: Path, **settings: Any) -> None:
     },
 )
 def citation_command(out: Path, **settings: Any) -> None:
-    """Papers, authors and institutions: 5 edge types, and labels of papers that a relational GNN
-    can learn."""
+    """Papers, authors and institutions with 5 edge types. A relational GNN can learn the papers'
+    labels."""
     _generate(citation, out, settings, settings.pop("num_papers"))
 
 
@@ -121,8 +121,8 @@ def citation_command(out: Path, **settings: Any) -> None:
     persistence="Probability that a customer likes the same kind of product again.",
 )
 def shop_command(out: Path, **settings: Any) -> None:
-    """A database with times: customers, products, purchases, and a task that leakage would make too
-    easy."""
+    """A database with times: customers, products and purchases. Its task is too easy for a model
+    that sees the future."""
     _generate(shop, out, settings, settings.pop("num_customers"))
 
 
@@ -137,6 +137,6 @@ def _generate(
 
 
 def _origin(generator: Callable[..., Graph], size: int, settings: dict[str, Any]) -> dict[str, Any]:
-    # What was left to its default says nothing that the generator's version does not.
+    # Defaults follow from the generator's version.
     given = {key: value for key, value in settings.items() if value is not None}
     return {"generator": generator.__name__, "size": size, **given}

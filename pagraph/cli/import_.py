@@ -1,4 +1,4 @@
-"""``pagraph import``: write a graph from elsewhere as a native folder."""
+"""``pagraph import``: read a graph in another format and write it as a native folder."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from .terminal import few_collections, fields_line, progress_bar, summary_line
 
 
 class _Source(click.Path):
-    """A path, or the URL of a database, which stays as it is."""
+    """A path, or the URL of a database."""
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> Path | str:
-        # `Path` makes one slash of several.
+        # Not a `Path`, which makes one slash of several.
         if is_url(value):
             return str(value)
         return Path(os.fsdecode(super().convert(value, param, ctx)))
@@ -35,8 +35,8 @@ class _Source(click.Path):
     read_graph,
     split={"metavar": "PREFIX", "help": "Folders: use another split, such as pub_."},
     num_nodes="Edge lists, edge_index: vertices.  [default: largest id + 1]",
-    relabel="Edge lists: take any numbers or words as ids; vertices are sorted by them.",
-    undirected="Each edge is named once: store both directions.",
+    relabel="Edge lists: accept any numbers or words as ids; vertices are sorted by them.",
+    undirected="Each edge is listed once: store both directions.",
     weight={
         "metavar": "NAME[:DTYPE]",
         "multiple": True,
@@ -46,8 +46,8 @@ class _Source(click.Path):
     field={
         "metavar": "NAME[:DTYPE]",
         "multiple": True,
-        "help": "Edge lists: keep this column as a field of its name, and others so named.  "
-        "[default: all with a name that hold numbers]",
+        "help": "Edge lists: keep this column as a field of its name; may be repeated.  "
+        "[default: all named columns of numbers]",
     },
     header={
         "flags": ("--header/--no-header",),
@@ -57,7 +57,7 @@ class _Source(click.Path):
         "flags": ("--table",),
         "metavar": "NAME",
         "multiple": True,
-        "help": "Databases: read this table or view, and others so named.  [default: all tables]",
+        "help": "Databases: read this table or view; may be repeated.  [default: all tables]",
     },
     skip_tables={
         "flags": ("--skip-table",),
@@ -80,32 +80,32 @@ class _Source(click.Path):
         "flags": ("--key",),
         "metavar": "TABLE:COLUMN|TABLE.COLUMN:TABLE",
         "multiple": True,
-        "help": "Databases: the column that tells rows apart, or the table that a column refers "
-        "to; nothing behind the colon for none.",
+        "help": "Databases: the primary key of a table, or the table that a column refers to; "
+        "end in the colon for none.",
     },
     times={
         "flags": ("--time",),
         "metavar": "COLUMN|TABLE:COLUMN",
         "multiple": True,
-        "help": "Edge lists: the column that becomes the field time. Databases: the column that is "
-        "the time of a row; nothing behind the colon for none.",
+        "help": "Edge lists: the column that becomes the field time. Databases: the column with "
+        "the time of a row; end in the colon for none.",
     },
     orphans={
         "choices": ("error", "drop"),
-        "help": "Databases: keys that point nowhere are an error, or make no edge.  [default: "
-        "error]",
+        "help": "Databases: whether keys that point nowhere are an error or make no edge.  "
+        "[default: error]",
     },
     missing={
         "metavar": "NUMBER",
         "type": float,
-        "help": "Databases: what stands for missing integers, dates and booleans. Edge lists: for "
-        "missing numbers.",
+        "help": "Databases: value of missing integers, dates and booleans. Edge lists: of missing "
+        "numbers.",
     },
     task={
         "metavar": "TABLE:LABEL[:TIME]",
         "once": True,
-        "help": "Databases: rows of a table become seeds with labels, divided in time into "
-        "--train, --val and --test.",
+        "help": "Databases: rows of a table become seeds with labels, split by time into --train, "
+        "--val and --test.",
     },
     features={
         "metavar": "FILE",
@@ -121,7 +121,7 @@ class _Source(click.Path):
     val={"metavar": "FILE|FRACTION", "once": True, "help": "The same for val_mask."},
     test={"metavar": "FILE|FRACTION", "once": True, "help": "The same for test_mask."},
 )
-@click.option("--dry-run", is_flag=True, help="Databases: show what would come, and write nothing.")
+@click.option("--dry-run", is_flag=True, help="Databases: show the graph, and write nothing.")
 @store_option
 @memory_option
 def command(
@@ -134,10 +134,10 @@ def command(
 ) -> None:
     """Read the graph SRC and write it as the folder OUT, which must not exist yet.
 
-    SRC is an edge list (.txt, .tsv, .csv, also packed, or .parquet), Matrix Market (.mtx), GraphML,
-    GML, KONECT's out.NAME, an .npz of scipy or of a GNN benchmark, an edge_index (.npz, .npy, .pt),
-    a graph that DGL (.bin) or PyG (.pt) saved, a folder of PaGraph's, OGB's or GraphBolt's, a
-    YAML file that describes tables, or a database: a file of SQLite's or DuckDB's,
+    SRC is an edge list (.txt, .tsv, .csv, perhaps compressed, or .parquet), Matrix Market (.mtx),
+    GraphML, GML, KONECT's out.NAME, an .npz of scipy or of a GNN benchmark, an edge_index (.npz,
+    .npy, .pt), a graph that DGL (.bin) or PyG (.pt) saved, a folder of PaGraph's, OGB's or
+    GraphBolt's, a YAML file that describes tables, or a database: a file of SQLite's or DuckDB's,
     postgresql://USER@HOST/NAME, sqlite:///PATH or adbc:DRIVER:URI.
     """
     if dry_run:
@@ -148,7 +148,7 @@ def command(
     check_absent(out, name="OUT")
     if not is_database(source):
         settings["time"] = _only("--time", settings.pop("times"))
-    # Of a URL without user and password: both lines below are kept.
+    # Without user and password: the name is printed, and stored in the folder.
     name = shown_source(source)
     with few_collections(), progress_bar(f"importing {name}") as progress:
         origin = {"source": name}
@@ -157,7 +157,7 @@ def command(
         )
     click.echo(summary_line(graph, out))
     click.echo(fields_line(graph, out))
-    # Rows in the file's order would be silently wrong: the user is told once.
+    # Rows in the file's order would be silently wrong.
     if settings["relabel"] and (settings["features"] or settings["labels"]):
         click.echo(
             "note: rows of --features and --labels were taken in the order of the sorted ids",
@@ -166,7 +166,7 @@ def command(
 
 
 def _only(option: str, values: Sequence[str]) -> str | None:
-    """The value of an option that databases alone may have several times."""
+    """The value of an option that only databases may have several times."""
     if len(values) > 1:
         given = " and ".join(map(repr, values))
         raise click.UsageError(f"{option} must be given once for this source, got {given}")

@@ -1,4 +1,4 @@
-"""``pagraph info``: counts, degree skew, fields and bytes of a graph folder."""
+"""``pagraph info``: show counts, degree skew, fields and bytes of a graph folder."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..datasets.paths import folder_form
 from ..system.tables import Table
 from ..system.units import bytes_text, shortened, words_text
 from .options import memory_option
-from .terminal import plain_console, print_table, progress_bar
+from .terminal import file_option, plain_console, print_table, progress_bar
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -19,25 +19,19 @@ if TYPE_CHECKING:
     from ..datasets.summary import EdgeSummary, FieldSummary, GraphSummary
 
 
-_LONGEST_ORIGIN = 1000  # characters: notes in a folder from elsewhere may be of any length
+_LONGEST_ORIGIN = 1000  # characters; notes in others' folders may be of any length
 
 
 @click.command(name="info")
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
 @click.option("--verify", is_flag=True, help="Compare every checksum and check every id.")
-@click.option(
-    "--json",
-    "json_file",
-    type=click.Path(path_type=Path),
-    default=None,
-    help="Write the figures here, too.",
-)
+@file_option("--json", "Also write the figures to this file.")
 @memory_option
 def command(folder: Path, verify: bool, json_file: Path | None, memory: str | None) -> None:
     """Show counts, degree skew, fields and bytes of the graph folder DIR.
 
-    The first table says which share of the edges leads from (or to) the 1, 5, 10 and 20 % of the
-    vertices with the highest degrees: what a degree-ranked cache of them would hold.
+    The first table shows the share of the edges that lead from (or to) the 1, 5, 10 and 20 % of
+    the vertices with the highest degrees. It is the hit rate of a degree-ranked cache of them.
     """
     form = folder_form(folder)
     # Not before: the summary reads files with NumPy.
@@ -45,8 +39,8 @@ def command(folder: Path, verify: bool, json_file: Path | None, memory: str | No
     from ..datasets.summary import summarise, summarise_folder
     from ..system.atomic import write_json
 
-    # `verify` needs the graph itself, and so do folders of PaGraph's form.
-    # From the folder's own files where that is possible: it does not wait for torch.
+    # From the folder's files where possible, without waiting for torch. `verify` and folders of
+    # PaGraph's form need the graph itself.
     summary = None
     if not verify:
         summary = summarise_folder(folder, memory=memory)
@@ -59,7 +53,7 @@ def command(folder: Path, verify: bool, json_file: Path | None, memory: str | No
     origin = Manifest.read(folder).origin if form == "native" else {}
     _print(plain_console(), folder, form, origin, summary)
     if verify:
-        # Only our own folders have checksums.
+        # Only native folders have checksums.
         checked = "every checksum and every id" if form == "native" else "every id"
         click.echo(f"verified: {checked}")
     if json_file is not None:
@@ -99,7 +93,7 @@ def _edge_table(edge: EdgeSummary, *, several: bool) -> Table:
     if several:
         title = f"{shortened(edge.type)}: {edge.num_edges:,} edges; {title}"
     rows = [["", "max degree", *(f"top {share:.0%}" for share in CACHE_SHARES)]]
-    # Crossed: who samples in-edges reads a vertex once for each of its out-edges.
+    # Crossed: sampling in-edges reads a vertex once for each of its out-edges.
     for label, most, shares in (
         ("in-edges sampled", edge.max_out_degree, edge.by_out_degree),
         ("out-edges sampled", edge.max_in_degree, edge.by_in_degree),

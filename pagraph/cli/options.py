@@ -37,7 +37,7 @@ memory_option = click.option(
     "--memory",
     metavar="SIZE",
     callback=_bytes,
-    help='Bytes that the work may take, such as "4GiB".  [default: half of what is free]',
+    help='Memory that the command may use, such as "4GiB".  [default: half of what is free]',
 )
 store_option = click.option(
     "--store",
@@ -54,6 +54,11 @@ def _share(
     return share
 
 
+node_type_option = click.option(
+    "--node-type",
+    help="Type of the training vertices, where there are several.  [default: those with "
+    "train_mask]",
+)
 train_fraction_option = click.option(
     "--train-fraction",
     type=float,
@@ -67,9 +72,9 @@ def options_of(
 ) -> Callable[[_F], _F]:
     """Decorator that adds an option to a command for each documented parameter of ``source``.
 
-    They keep their order. Types and defaults are those of the parameter. ``bool`` becomes a flag,
-    ``X | None`` is read as ``X``, and a tuple as comma-separated values (whose number is checked if
-    its type says one).
+    Options have the order, types and defaults of the parameters. ``bool`` becomes a flag,
+    ``X | None`` is read as ``X``, and a tuple as comma-separated values. Their number is checked
+    where the tuple's type has one.
 
     Args:
         source: A dataclass, whose fields may be documented by their ``metadata``, or a function.
@@ -87,7 +92,7 @@ def options_of(
             named[name] = document
     parameters = inspect.signature(source).parameters
     taken = [name for name in parameters if name in (only or named)]
-    # Of these alone: other parameters may have types that only a type checker imports.
+    # Only of these: other parameters may have types that only a type checker imports.
     annotations = {name: parameters[name].annotation for name in taken}
     scope = vars(sys.modules[source.__module__])
     hints = get_type_hints(types.SimpleNamespace(__annotations__=annotations), scope)
@@ -103,16 +108,16 @@ def options_of(
 
 
 def build(kind: Callable[..., _T], settings: Mapping[str, Any]) -> _T:
-    """Construct a dataclass from those of a command's values that are its fields."""
+    """Construct a dataclass from a command's values, leaving out those that are no fields of it."""
     return kind(
         **{name: settings[name] for name in inspect.signature(kind).parameters if name in settings}
     )
 
 
 def as_typed(message: str, command: click.Command) -> str:
-    """Rewrite a message of the library: options of ``command`` instead of arguments.
+    """Rewrite a message of the library, with options of ``command`` in place of arguments.
 
-    ``num_parts must be`` at the beginning becomes ``--parts must be``; anywhere, ``relabel=True``
+    ``num_parts must be`` at the beginning becomes ``--parts must be``. Anywhere, ``relabel=True``
     becomes ``--relabel``, ``header=False`` ``--no-header`` and ``num_nodes=3`` ``--num-nodes 3``.
     """
     for parameter in command.params:
@@ -130,10 +135,6 @@ def as_typed(message: str, command: click.Command) -> str:
         message = re.sub(rf"\b{name}={{'([^']+)': '([^']+)'}}", rf"{option} \1:\2", message)
         message = re.sub(rf"\b{name}={{'([^']+)': None}}", rf"{option} \1:", message)
     return message
-
-
-def _flags(name: str, document: Mapping[str, Any]) -> tuple[str, ...]:
-    return tuple(document.get("flags", (f"--{name.replace('_', '-')}",)))
 
 
 def _documented(source: Callable[..., Any]) -> dict[str, Any]:
@@ -160,19 +161,20 @@ def _option(name: str, hint: Any, default: Any, document: Mapping[str, Any]) -> 
         settings.setdefault("type", types.get(kind, str))
     if default is not inspect.Parameter.empty:
         settings.setdefault("default", default)
-    # Collected, so that a second value can be seen: click keeps the last.
+    # Collected, so that a second value is seen: click keeps only the last.
     if document.get("once"):
         settings |= {"multiple": True, "callback": _once, "default": ()}
     settings.setdefault("required", "default" not in settings)
-    # Not "[default: False]" of a flag, nor an empty one. By identity: 0 == False is shown.
+    # Not "[default: False]" of a flag, nor an empty default. By identity: 0 == False is shown.
     shown = settings.get("default")
     is_plain = shown is not None and shown is not False and shown not in ("", ())
     settings.setdefault("show_default", is_plain)
-    return click.option(*_flags(name, document), name, **settings)
+    flags = document.get("flags", (f"--{name.replace('_', '-')}",))
+    return click.option(*flags, name, **settings)
 
 
 def _without_none(hint: Any) -> Any:
-    """``X`` of ``X | None``; other hints as they are."""
+    """``X`` of ``X | None``; other hints unchanged."""
     kinds = get_args(hint)
     if type(None) not in kinds:
         return hint
@@ -180,7 +182,7 @@ def _without_none(hint: Any) -> Any:
 
 
 def _once(_context: click.Context, parameter: click.Parameter, values: tuple[Any, ...]) -> Any:
-    """Callback that takes the one value of an option, None without."""
+    """Callback that returns the only value of an option, or None."""
     if len(values) > 1:
         got = " and ".join(repr(str(value)) for value in values)
         raise click.BadParameter(f"{parameter.name} must be given once, got {got}")
@@ -190,7 +192,7 @@ def _once(_context: click.Context, parameter: click.Parameter, values: tuple[Any
 def _separated(kind: type, *more: Any) -> Callable[..., tuple[Any, ...] | None]:
     """Callback that splits a text at its commas.
 
-    ``kind, *more`` are the arguments of a tuple's type: ``more`` is an ellipsis, or the types of
+    ``kind, *more`` are the arguments of a tuple's type. ``more`` is an ellipsis, or the types of
     the other values.
     """
 

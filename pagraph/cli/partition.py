@@ -1,4 +1,4 @@
-"""``pagraph partition``: divide a graph into parts, compare methods, verify a result."""
+"""``pagraph partition``: divide a graph into parts, compare methods, or verify a result."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .terminal import check_outputs, file_option
 
 _PATH = click.Path(path_type=Path)
 FORMATS = ("native", "dgl", "pagraph")
-"""Formats of parts: our own, DGL's, and that of the original PaGraph."""
+"""Formats of parts: native, DGL's, and the original PaGraph's."""
 
 
 @click.command(name="verify")
@@ -29,27 +29,27 @@ FORMATS = ("native", "dgl", "pagraph")
 @click.option(
     "--source", type=_PATH, help="The whole graph's folder.  [default: the one that OUT names]"
 )
-@file_option("--json", "Write what was found here.")
+@file_option("--json", "Write the findings to this file.")
 def verify(out: Path, source: Path | None, json_file: Path | None) -> None:
-    """Prove that the partition folder OUT is right, against the graph that it was made from.
+    """Verify the partition folder OUT against the graph that it was made from.
 
     Every training vertex is in exactly one part, every neighbourhood is complete, ids map back, and
-    fields equal the source's. If anything is wrong, that is printed, and the exit code is 1.
+    fields equal the source's. Anything wrong is printed, and the exit code is 1.
     """
     try:
         existing_folder(out)
         from .partition_run import verify_folder
 
         verify_folder(out, source, json_file)
-    except FormatError as error:  # what cannot be opened is wrong, too
+    except FormatError as error:  # a folder that cannot be opened is wrong, too: exit code 1
         raise PaGraphError(str(error)) from error
 
 
 class _WithVerify(click.Command):
-    """A command whose first argument may be the word ``verify``, which is another command."""
+    """A command that gives way to ``verify`` where its first argument is that word."""
 
-    # Not a group: `pagraph partition DIR OUT` is the verb itself, without a subcommand. A folder
-    # that is called so can be given as ./verify.
+    # Not a group: `pagraph partition DIR OUT` has no subcommand. A folder of that name can be
+    # given as ./verify.
 
     def make_context(
         self,
@@ -69,9 +69,9 @@ class _WithVerify(click.Command):
 def _folders(
     _context: click.Context, _parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
-    """What a shell completes in place of DIR: a folder, or the word ``verify``."""
+    """Completions of DIR: a folder, or the word ``verify``."""
     items = [CompletionItem(incomplete, type="dir")]
-    # Once it was begun: bash offers folders only where no word fits.
+    # Only once it was begun: bash offers folders where no word fits.
     if incomplete and "verify".startswith(incomplete):
         items.append(CompletionItem("verify"))
     return items
@@ -86,7 +86,7 @@ def _folders(
     "methods",
     metavar="NAME",
     multiple=True,
-    help="auto, halo, pagraph, metis or hash; with --compare several times.  [default: auto, or "
+    help="auto, halo, pagraph, metis or hash; may be repeated with --compare.  [default: auto, or "
     "all]",
 )
 @click.option(
@@ -98,21 +98,21 @@ def _folders(
     type=click.Choice(FORMATS),
     default=FORMATS[0],
     show_default=True,
-    help="Ours; what dgl.distributed.load_partition opens; or the original PaGraph's.",
+    help="Native, or for dgl.distributed.load_partition, or for the original PaGraph.",
 )
 @click.option(
     "--features",
     type=click.Choice(FEATURES),
     default=FEATURES[0],
     show_default=True,
-    help="Parts hold their rows and may be moved; or they read those of DIR.",
+    help="copy: parts hold their rows and may be moved. reference: they read those of DIR.",
 )
 @click.option(
     "--minimize",
     type=click.Choice(MINIMIZED),
     default=MINIMIZED[0],
     show_default=True,
-    help="With --format dgl: the rows that an epoch fetches from other parts, or the edges cut.",
+    help="With --format dgl: minimize rows fetched from other parts, or edges cut.",
 )
 @split_option
 @train_fraction_option
@@ -133,10 +133,10 @@ def command(
     """Divide the graph folder DIR into self-contained parts, one for each process, and write them
     as the folder OUT.
 
-    A part holds its own training vertices and everything they reach in so many hops: no process
-    ever asks another. With --format dgl every vertex is in one part, so that few rows are fetched
-    from others. With --compare no parts are written. "pagraph partition verify OUT" proves a
-    result.
+    A part holds its training vertices and all that they reach within --hops, so that no process
+    asks another. With --format dgl every vertex is in one part, placed so that few rows are
+    fetched from others. With --compare no parts are written. "pagraph partition verify OUT"
+    checks a result.
     """
     if compare and out is not None:
         raise click.UsageError(
@@ -153,12 +153,12 @@ def command(
     names = methods or (METHOD_NAMES if compare else (PartitionOptions.method,))
     options = build(PartitionOptions, {**settings, "method": names[0]})
     trial = None if Budget.parse(settings["budget"]) is None else build(CacheTrial, settings)
-    # Also where no cache is tried: vertices are placed for these batches.
+    # Also where no cache is tried, as vertices are placed for these batches.
     (trial or build(CacheTrial, {**settings, "budget": "10%"})).fanout_of(options.hops)
     if out is not None:
         check_absent(out, name="OUT")
     folder_form(source.folder)
-    # Not before: it imports torch, which no mistake above waits for.
+    # It imports torch, which no mistake above waits for.
     from .partition_run import Work, compare_methods, divide
 
     work = Work(
@@ -178,7 +178,7 @@ def command(
 
 
 def _check(settings: dict[str, Any], methods: tuple[str, ...], compare: bool) -> None:
-    """Check what the library does not, or would say in other words."""
+    """Check what the library does not check, or would report without the option's name."""
     seed = settings["seed"]
     limit = settings["max_replication"]
     fanout = settings["fanout"]
@@ -208,7 +208,7 @@ def _check_form(form: str, features: str, minimize: str, settings: dict[str, Any
         )
     if form != "native" and features != "copy":
         raise click.UsageError(f"--features must be copy with --format {form}, got {features}")
-    # Each vertex has one owner: nothing is replicated, and no hop found it.
+    # Each vertex has one owner: nothing is replicated, and parts have no hops to plot.
     for name in ("max_replication", "plot"):
         if form == "dgl" and settings[name] is not None:
             flag = f"--{name.replace('_', '-')}"

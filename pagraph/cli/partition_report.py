@@ -1,4 +1,4 @@
-"""Report of ``pagraph partition`` on the terminal: the parts, or several methods side by side."""
+"""What ``pagraph partition`` prints: a table of the parts, or of several methods."""
 
 from __future__ import annotations
 
@@ -11,21 +11,23 @@ from rich.table import Table as Grid
 
 from ..system.tables import BEST, Table
 from ..system.units import bytes_text, percent
-from .terminal import plain_console, print_table
+from .terminal import folder_bytes, plain_console, print_table
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from ..partition import PartitionReport, PlacementReport
     from ..partition.report import CachesReport
 
-_MOST_PARTS = 16  # of more, the table shows the extremes and the mean
-_MOST_HOPS = 3  # columns: later hops are added up
-_MOST_FANOUTS = 5  # shown one by one where they are equal
-# What `--minimize` asks for, as the report says it.
+_MOST_PARTS = 16  # with more, the table shows the extremes and the mean
+_MOST_HOPS = 3  # columns; later hops are added up
+_MOST_FANOUTS = 5  # equal ones beyond this number are written as one
+# Values of `--minimize` in words.
 _AIMS = {"rows": "fetch few rows", "cut": "cut few edges"}
 
 
 def print_partition(report: PartitionReport, *, title: str, out: Path) -> None:
-    """Print the report of a partition of the graph ``title``, written to ``out``; 80 columns."""
+    """Print the report of a partition in 80 columns."""
     console = plain_console()
     console.print(f"{_head(report, title)} by {report.method}", soft_wrap=True)
     print_table(console, _parts(report))
@@ -33,35 +35,32 @@ def print_partition(report: PartitionReport, *, title: str, out: Path) -> None:
         print_table(console, _types(report))
     console.print()
     console.print(_grid(_fact_words(report)))
-    # In all folders: each part has one below OUT.
-    size = sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
-    console.print(f"written to {out}: {bytes_text(size)}", soft_wrap=True)
+    console.print(f"written to {out}: {bytes_text(folder_bytes(out))}", soft_wrap=True)
 
 
 def print_comparison(
     reports: Sequence[PartitionReport], *, title: str, skipped: Mapping[str, str]
 ) -> None:
-    """Print one table of several methods; ``skipped`` says why some could not run."""
+    """Print one table of several methods. ``skipped`` is the reason of each that could not run."""
     console = plain_console()
     console.print(_head(reports[0], title), soft_wrap=True)
     print_table(console, _methods(reports))
-    console.print("largest: vertices of the largest part / of the graph, and / of hash's largest")
+    console.print("largest: vertices of the largest part / the graph's, and / of hash's largest")
     console.print("all parts: their vertices / the graph's (replication factor); edges likewise")
     if any(report.lost for report in reports):
-        console.print("lost: of the neighbours that training draws, those that parts had to drop")
-    console.print("seconds, memory: of dividing, and what it added to the process")
+        console.print("lost: share of the neighbours that training draws and parts had to drop")
+    console.print("seconds, memory: time of dividing, and memory that it added to the process")
     caches = reports[0].caches
     if caches is not None:
         console.print(
             f"hit rate: with {_caches_text(caches)}; one process with such a cache and no parts "
             f"{percent(caches.whole.hit_rate)}"
         )
-    for method, reason in skipped.items():
-        console.print(f"{method} was left out: {reason}", soft_wrap=True)
+    _print_skipped(console, skipped)
 
 
 def print_placement(report: PlacementReport, *, title: str, out: Path, minimize: str) -> None:
-    """Print the report of a placement of the graph ``title``, written to ``out``; 80 columns."""
+    """Print the report of a placement in 80 columns."""
     console = plain_console()
     head = f"{report.num_parts} parts by {report.method}, placed to {_AIMS[minimize]}"
     console.print(f"{_size(report, title)}; {head}", soft_wrap=True)
@@ -72,20 +71,20 @@ def print_placement(report: PlacementReport, *, title: str, out: Path, minimize:
     print_table(console, Table(rows, "what each part owns"))
     console.print()
     console.print(_grid(_placement_words(report)))
-    size = sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
-    console.print(f"written to {out}: {bytes_text(size)}", soft_wrap=True)
+    console.print(f"written to {out}: {bytes_text(folder_bytes(out))}", soft_wrap=True)
 
 
 def print_placements(
     reports: Sequence[PlacementReport], *, title: str, skipped: Mapping[str, str], minimize: str
 ) -> None:
-    """Print one table of placements that began with several methods; ``skipped`` as for
-    :func:`print_comparison`."""
+    """Print one table of placements that began with several methods.
+
+    ``skipped`` is that of :func:`print_comparison`.
+    """
     console = plain_console()
-    head_line = f"{reports[0].num_parts} parts, placed to {_AIMS[minimize]}"
-    console.print(f"{_size(reports[0], title)}; {head_line}", soft_wrap=True)
-    head = ["method", "training", "evaluation", "cut", "vertices", "edges", "train", "seconds"]
-    rows = [head]
+    aim = f"{reports[0].num_parts} parts, placed to {_AIMS[minimize]}"
+    console.print(f"{_size(reports[0], title)}; {aim}", soft_wrap=True)
+    rows = [["method", "training", "evaluation", "cut", "vertices", "edges", "train", "seconds"]]
 
     def minimized(report: PlacementReport) -> float:
         return report.cut if minimize == "cut" else report.train.share
@@ -98,6 +97,10 @@ def print_placements(
     print_table(console, Table(rows, "methods to begin with", left=(0,)))
     console.print("training, evaluation: share of an epoch's rows that other parts own")
     console.print("cut: edges between parts; vertices, edges, train: largest part / mean")
+    _print_skipped(console, skipped)
+
+
+def _print_skipped(console: Console, skipped: Mapping[str, str]) -> None:
     for method, reason in skipped.items():
         console.print(f"{method} was left out: {reason}", soft_wrap=True)
 
@@ -155,7 +158,7 @@ def _columns(report: PartitionReport) -> dict[str, list[float]]:
     """Column to the numbers of all parts."""
     parts = report.parts
     columns: dict[str, list[float]] = {"train": [part.train for part in parts]}
-    # Columns of zeros are left out: the table is to fit into 80 columns.
+    # Columns of zeros are left out, so that the table fits into 80 columns.
     if any(part.evaluated for part in parts):
         columns["val, test"] = [part.evaluated for part in parts]
     shown = report.hops if report.hops <= _MOST_HOPS else _MOST_HOPS - 1
@@ -177,7 +180,7 @@ def _cell(column: str, value: float) -> str:
 
 
 def _grid(sentences: Mapping[str, str]) -> Grid:
-    """Sentences by their subject; rich wraps them in their own column."""
+    """Subjects, and sentences that rich wraps in a second column."""
     grid = Grid.grid(padding=(0, 2))
     grid.add_column(no_wrap=True)
     grid.add_column()
@@ -212,13 +215,13 @@ def _fact_words(report: PartitionReport) -> dict[str, str]:
 
 
 def _step_words(report: PartitionReport | PlacementReport) -> dict[str, str]:
-    """Time and memory of the steps, as far as they were measured."""
+    """Time and memory of the steps that were measured."""
     words = {}
     if report.seconds:
         steps = report.seconds.items()
         words["time"] = ", ".join(f"{step} {seconds:.2f} s" for step, seconds in steps)
     if report.memory:
-        # The step that needs most decides which machine can do this.
+        # The step that needs most decides which machine is large enough.
         step = max(report.memory, key=lambda name: report.memory[name].peak_bytes)
         use = report.memory[step]
         words["memory"] = f"at most {bytes_text(use.peak_bytes)} resident, when {step}"
@@ -240,7 +243,7 @@ def _cache_words(caches: CachesReport) -> dict[str, str]:
 
 def _caches_text(caches: CachesReport) -> str:
     trial = caches.trial
-    # At least one of the two is there: bytes need a field's width.
+    # There are bytes, or a share, or both: a share is known in bytes only for fields of rows.
     size = "" if caches.nbytes is None else bytes_text(caches.nbytes)
     if trial.share is not None:
         rows = f"{100 * trial.share:.4g}% of the rows"
@@ -258,7 +261,7 @@ def _fanout_text(fanout: Sequence[int]) -> str:
 
 
 def _methods(reports: Sequence[PartitionReport]) -> Table:
-    # Rounded as they are shown: two that look equal are both the best.
+    # Rounded as shown, so that two that look equal are both marked as the best.
     best = min(round(report.largest_share, 3) for report in reports)
     limited = any(report.lost for report in reports)
     rows: list[list[str]] = []

@@ -62,20 +62,19 @@ from .terminal import progress_bar
 
 _MASK = "train_mask"
 _SMALL = 64  # vertices of the graph on which kernels are compiled
-# Bytes a vertex: to divide, and to try caches; to write, a vertex of the graph and one of the part.
-# 4.2 M vertices, 67 M edges and 4 parts took, in addition to Python, its libraries and kernels, 168
-# MiB for one hop, 670 with the caches' trial, and 674 for two hops, whose largest part has 2.0 M
-# vertices and 63 M edges.
-_VERTEX_BYTES = 36
-_TRIAL_BYTES = 130
-_OWNER_BYTES = 20
-_PART_VERTEX_BYTES = 60
+# Bytes of work, measured on 4.2 M vertices, 67 M edges and 4 parts. Beyond Python, its libraries
+# and kernels, one hop took 168 MiB, with the caches' trial 670. Two hops, whose largest part has
+# 2.0 M vertices and 63 M edges, took 674.
+_VERTEX_BYTES = 36  # a vertex, to divide
+_TRIAL_BYTES = 130  # a vertex, to try caches
+_OWNER_BYTES = 20  # a vertex of the graph, to write
+_PART_VERTEX_BYTES = 60  # a vertex of the part, to write
 # Kernels, and pieces of files: 254 MiB in all for 1.0 M vertices and 17 M edges by halo.
 _REST_BYTES = 128 * 2**20
 
 
 def open_source(source: Source) -> tuple[Graph, Tensor]:
-    """The graph and the ids of its training vertices, of the mask or a random share."""
+    """The graph and the ids of its training vertices, by the mask or a random share."""
     graph = open_graph(source.folder, split=source.split)
     node_type = train_type(graph, source.node_type)
     if source.train_fraction is not None:
@@ -91,7 +90,7 @@ def open_source(source: Source) -> tuple[Graph, Tensor]:
 
 @dataclass(frozen=True)
 class Work:
-    """Options of a run: the graph, how to divide it, the cache trial if any, and the format."""
+    """Options of a run, and the steps of the work."""
 
     source: Source
     options: PartitionOptions
@@ -116,8 +115,8 @@ class Work:
         return graph, train
 
     def _needed(self, graph: Graph) -> int:
-        """Bytes that dividing takes, and trying caches; measured on 4.2 M vertices."""
-        # Halo search keeps a byte for each part and counted hop of a vertex.
+        """Bytes that dividing and trying caches take."""
+        # Halo search keeps a byte for each vertex, part and counted hop.
         counts = self.options.num_parts * min(self.options.hops, LEVELS)
         trial = 0 if self.trial is None else _TRIAL_BYTES
         return (
@@ -125,9 +124,11 @@ class Work:
         )
 
     def check_parts(self, graph: Graph, sizes: Iterable[tuple[int, int]]) -> None:
-        """Refuse to write parts whose largest does not fit into the memory; ``sizes`` are the
-        vertices and edges that each holds."""
-        # One part at a time is made in memory: sources and edge ids of its edges.
+        """Refuse to write parts whose largest does not fit into the memory.
+
+        ``sizes`` are the vertices and edges of each part.
+        """
+        # One part at a time is in memory, with the sources and edge ids of its edges.
         width = 2 * max(graph.csc_of(t).indices.element_size() for t in graph.edge_types)
         largest = max(_PART_VERTEX_BYTES * vertices + width * edges for vertices, edges in sizes)
         whom = f"a part within {self.options.hops} hops, of which the largest is made in memory"
@@ -137,7 +138,7 @@ class Work:
     def partition(self, graph: Graph, train: Tensor, method: str, steps: Steps) -> Partition:
         """Divide the training vertices by a method.
 
-        Its kernels are compiled before, so that dividing is timed alone.
+        Its kernels are compiled first, so that the time of dividing does not include it.
         """
         more = method_bytes(graph, self.options.num_parts, self.options.hops, method)
         whom = f"{self.options.num_parts} parts of this graph"
@@ -162,8 +163,10 @@ class Work:
     def report(
         self, graph: Graph, train: Tensor, method: str, steps: Steps, whole: CacheUse | None = None
     ) -> tuple[Partition, PartitionReport]:
-        """Divide, and describe the parts; ``whole`` is what the report of another method found for
-        the graph without parts."""
+        """Divide, and describe the parts.
+
+        ``whole`` is the trial of a cache on the graph without parts, from another method's report.
+        """
         partition = self.partition(graph, train, method, steps)
         with steps("measuring"), progress_bar("measuring the parts") as progress:
             return partition, describe(partition, cache=self.trial, whole=whole, progress=progress)
@@ -173,7 +176,7 @@ class Work:
     ) -> tuple[Partition, PlacementReport]:
         """Divide, place all vertices, and describe what is fetched from where."""
         partition = self.partition(graph, train, method, steps)
-        # After dividing, whose memory is free again.
+        # Checked after dividing, whose memory is free again.
         needed = placement_bytes(graph.num_nodes, self.options.num_parts)
         whom = f"the placement of all vertices in {self.options.num_parts} parts"
         work_memory(self.memory, needed + merged_bytes(graph) + _REST_BYTES, whom=whom)
@@ -193,10 +196,9 @@ class Work:
 def divide(work: Work, out: Path, outputs: PartitionFiles, *, quiet: bool) -> None:
     """Divide, measure, write."""
     _check_plot(outputs)
-    # The folder comes after all other work: a run that is stopped leaves nothing.
     source = work.source
     _check_out(out, source.folder)
-    if work.form == "dgl":  # said at once where DGL is missing
+    if work.form == "dgl":  # an error at once where DGL is missing
         from ..dgl.graphbolt import import_dgl
 
         import_dgl()
@@ -209,7 +211,7 @@ def divide(work: Work, out: Path, outputs: PartitionFiles, *, quiet: bool) -> No
     report: PartitionReport | PlacementReport
     if work.form == "dgl":
         partition, report = work.placed(graph, train, work.options.method, steps)
-        # DGL writes from memory, and each part holds the sources of its edges as well.
+        # DGL writes from memory. Each part holds the sources of its edges, too.
         work.check_parts(graph, [(part.vertices + part.halo, part.edges) for part in report.parts])
     else:
         partition, report = work.report(graph, train, work.options.method, steps)
@@ -248,73 +250,47 @@ def compare_methods(
     """
     _check_plot(outputs)
     graph, train = work.open()
-    if work.form == "dgl":
-        _compare_placements(work, graph, train, methods, outputs, named=named, quiet=quiet)
-        return
-    reports: list[PartitionReport] = []
+    reports: list[Any] = []
     skipped: dict[str, str] = {}
     whole = None
     for method in methods:
         steps = Steps()
+        report: PartitionReport | PlacementReport
         try:
-            _, report = work.report(graph, train, method, steps, whole)
+            if work.form == "dgl":
+                _, report = work.placed(graph, train, method, steps)
+            else:
+                _, report = work.report(graph, train, method, steps, whole)
+                # The trial without parts is the same for all methods: the first one's is kept.
+                whole = None if report.caches is None else report.caches.whole
         except MissingDependencyError as error:
             if named:
                 raise
             skipped[method] = str(error)
             continue
-        # The trial without parts is the same for all methods: the first one's is kept.
-        whole = None if report.caches is None else report.caches.whole
         reports.append(replace(report, seconds=steps.seconds, memory=steps.memory))
     if outputs.plot is not None:
         save_comparison_plot(reports, outputs.plot, title=work.source.title)
     if outputs.json is not None:
-        comparison = [report.to_json() for report in reports]
-        write_json(
-            outputs.json, {**work.source.to_json(), "comparison": comparison, "skipped": skipped}
-        )
-    if not quiet:
-        best = min(reports, key=lambda report: report.largest)
-        if best.advice:
-            click.echo(best.advice, err=True)
-        print_comparison(reports, title=str(work.source.folder), skipped=skipped)
-
-
-def _compare_placements(
-    work: Work,
-    graph: Graph,
-    train: Tensor,
-    methods: tuple[str, ...],
-    outputs: PartitionFiles,
-    *,
-    named: bool,
-    quiet: bool,
-) -> None:
-    """Report on the placements that begin with the parts of several methods."""
-    reports = []
-    skipped: dict[str, str] = {}
-    for method in methods:
-        steps = Steps()
-        try:
-            _, report = work.placed(graph, train, method, steps)
-        except MissingDependencyError as error:
-            if named:
-                raise
-            skipped[method] = str(error)
-            continue
-        reports.append(replace(report, seconds=steps.seconds, memory=steps.memory))
-    if outputs.json is not None:
-        comparison = [report.to_json() for report in reports]
-        found = {"minimize": work.minimize, "comparison": comparison, "skipped": skipped}
-        write_json(outputs.json, {**work.source.to_json(), **found})
-    if not quiet:
-        print_placements(
-            reports, title=str(work.source.folder), skipped=skipped, minimize=work.minimize
-        )
+        found = work.source.to_json()
+        if work.form == "dgl":
+            found["minimize"] = work.minimize
+        found["comparison"] = [report.to_json() for report in reports]
+        write_json(outputs.json, {**found, "skipped": skipped})
+    if quiet:
+        return
+    shown: dict[str, Any] = {"title": str(work.source.folder), "skipped": skipped}
+    if work.form == "dgl":
+        print_placements(reports, minimize=work.minimize, **shown)
+        return
+    best = min(reports, key=lambda report: report.largest)
+    if best.advice:
+        click.echo(best.advice, err=True)
+    print_comparison(reports, **shown)
 
 
 def _small(dtype: torch.dtype) -> Graph:
-    """A ring with ids of a dtype."""
+    """A ring with ids of this dtype."""
     places = torch.arange(_SMALL + 1, dtype=dtype, device="cpu")
     return Graph(CSC(places, (places[:-1] + 1) % _SMALL, _SMALL))
 
@@ -323,7 +299,7 @@ def _check_out(out: Path, folder: Path) -> None:
     """Refuse a folder that could not be made, before the long work."""
     check_out(out, folder)
     place = out.resolve()
-    while not os.path.lexists(place.parent):  # folders above it are created
+    while not os.path.lexists(place.parent):  # missing parents are created
         place = place.parent
     try:
         check_writable("OUT", place)
@@ -353,14 +329,14 @@ def _write(partition: Partition, out: Path, work: Work, progress: Progress | Non
 
 
 def _check_plot(outputs: PartitionFiles) -> None:
-    """Say before the long work that matplotlib is missing."""
+    """Raise an error before the long work if matplotlib is missing."""
     if outputs.plot is not None:
         check_plot(outputs.plot, PARTITION_PLOT_FORMATS)
 
 
 def verify_folder(out: Path, source: Path | None, json_file: Path | None) -> None:
-    """Verify the partition folder, and say what was found; PaGraphError if anything is wrong."""
-    # DGL's folders have no manifest.json, and a file of any name instead.
+    """Verify a partition folder and print the findings; PaGraphError if there are any."""
+    # DGL's folders have a JSON file of any name in place of manifest.json.
     is_dgl = not (out / MANIFEST).is_file() and dgl_config(out) is not None
     verify = verify_dgl if is_dgl else verify_partition
     with progress_bar(f"verifying {out.name}") as progress:

@@ -1,4 +1,4 @@
-"""``pagraph preaggregate``: compute the first layer's neighbour sums once, and write them."""
+"""``pagraph preaggregate``: compute the first layer's neighbour sums, and write them."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ from .terminal import progress_bar, summary_line
     type=click.Choice(tuple(SUMS)),
     default="sage",
     show_default=True,
-    help="The model to train: GraphSAGE takes means, GCN normalised sums.",
+    help="Model to train: GraphSAGE takes means, GCN normalised sums.",
 )
 @click.option(
     "--row-normalize",
     is_flag=True,
-    help="Divide each vertex's features by their sum first; for train it is too late.",
+    help="Divide each vertex's features by their sum first. pagraph train could only do so later.",
 )
 @memory_option
 def command(folder: Path, out: Path, model: str, row_normalize: bool, memory: str | None) -> None:
-    """Add up every vertex's neighbours as the first layer would, and write the folder OUT, which
+    """Sum up every vertex's neighbours as the first layer would, and write the folder OUT, which
     must not exist yet.
 
-    Training on OUT samples one hop less than on DIR: give --fanout one entry less, and partition
+    Training on OUT samples one hop less than on DIR. Give --fanout one entry less, and partition
     with --hops one less.
     """
     check_absent(out, name="OUT")
     folder_form(folder)
-    # Not before: they import torch, which no mistake above waits for.
+    # They import torch, which no mistake above waits for.
     from ..datasets import open_graph
     from ..train.preaggregation import preaggregate
 

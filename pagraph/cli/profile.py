@@ -1,4 +1,4 @@
-"""``pagraph profile``: hit rates of feature caches on a graph, and a recommended one."""
+"""``pagraph profile``: show hit rates of feature caches on a graph, and recommend one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import click
 from ..datasets.paths import folder_form
 from ..options.names import PLOT_FORMATS
 from ..options.training import TrainOptions
-from .options import build, options_of, split_option, train_fraction_option
+from .options import build, node_type_option, options_of, split_option, train_fraction_option
 from .settings import Compared, ProfileFiles
 from .terminal import check_outputs
 
@@ -30,26 +30,22 @@ from .terminal import check_outputs
         "memory",
         "seed",
     ),
-    task="What batches begin with: vertices, or edges and as many random pairs, as for link "
+    task="What batches start from: vertices, or edges with a random pair each, as for link "
     "prediction.",
     fanout="Neighbours sampled per hop; the last serves the seeds, -1 takes all.",
     batch_size="Seeds per mini-batch.",
     epochs={"help": "Epochs to measure.", "default": 1},
-    device="Where --measure delivers: auto, cpu, or cuda[:N].",
-    num_workers="Sampling threads, 0: as many as are useful.",
-    lookahead="With --measure: batches sampled ahead, to read what they miss of a file once; 0 for "
-    "none.",
+    device="Device that --measure delivers batches to: auto, cpu, or cuda[:N].",
+    num_workers="Sampling threads; 0 for half the cores, up to 4.",
+    lookahead="With --measure: batches sampled ahead, to read rows missing from the cache once; 0 "
+    "for none.",
     memory="Host memory for caches, graph and batches: 4GiB or bytes; auto: what is free.",
     seed="Seed of shuffling and sampling.",
 )
 @options_of(Compared)
 @split_option
 @train_fraction_option
-@click.option(
-    "--node-type",
-    help="Type of the training vertices, where there are several.  [default: those with "
-    "train_mask]",
-)
+@node_type_option
 @click.option("--measure", is_flag=True, help="Also time real loading with the recommended cache.")
 @options_of(ProfileFiles)
 def command(
@@ -60,10 +56,10 @@ def command(
     measure: bool,
     **settings: Any,
 ) -> None:
-    """Say what a feature cache would save on the graph folder DIR, how large it should be, and by
-    which policy.
+    """Measure what a feature cache would save on the graph folder DIR, and recommend its size and
+    policy.
 
-    Samples real epochs once, without reading features, and works out the hit rate of every policy
+    Samples real epochs once, without reading features, and computes the hit rate of every policy
     with every budget.
     """
     # Checks come before the graph is opened, which may take minutes.
@@ -76,7 +72,7 @@ def command(
         _refuse_for_links(node_type=node_type, split=split, measure=measure)
     check_outputs(vars(outputs), PLOT_FORMATS)
     folder_form(folder)
-    # Not before: it imports torch, which no mistake above waits for.
+    # It imports torch, which no mistake above waits for.
     from .profile_run import profile
 
     profile(
@@ -92,7 +88,7 @@ def command(
 
 
 def _refuse_for_links(**options: Any) -> None:
-    """Refuse options that say which vertices are trained on, or measure a loader of vertices."""
+    """Refuse options that choose training vertices, or measure a loader of vertices."""
     for name, given in options.items():
         if given:
             raise click.UsageError(

@@ -55,7 +55,7 @@ def profile(
     node_type: str | None,
     measure: bool,
 ) -> None:
-    """Profile the graph folder, print the report, and write the files that are wanted."""
+    """Profile the graph folder, print the report, and write the requested files."""
     if outputs.plot is not None:
         check_plot(outputs.plot, PLOT_FORMATS)
     graph = open_graph(folder, split=split)
@@ -81,7 +81,7 @@ def profile(
             memory=options.memory,
             progress=progress,
         )
-    # Known only now: default policies that do not suit the sampler are left out.
+    # Not known earlier: the curve leaves out default policies that do not suit the sampler.
     if not curve.usable:
         raise click.UsageError(
             f"--policies must name one that training can use, got {', '.join(curve.policies)}"
@@ -112,22 +112,19 @@ def choose_fields(graph: Graph, option: str, names: tuple[str, ...]) -> FieldNam
     """Look fields up: ``NAME`` in all vertex types that have it, ``TYPE/NAME`` in one.
 
     Raises:
-        ValueError: No type has one of them.
+        ValueError: No type has a field of that name.
     """
     if len(graph.node_types) == 1:  # checked by the library
         return names
-    of_types = {ntype: graph.node_fields(ntype) for ntype in graph.node_types}
+    known = [(ntype, own) for ntype in graph.node_types for own in graph.node_fields(ntype)]
     chosen: dict[str, list[str]] = {}
     for name in names:
-        is_known = False
-        for ntype, fields in of_types.items():
-            for own in fields:
-                if name in (own, f"{ntype}/{own}"):
-                    is_known = True
-                    chosen.setdefault(ntype, []).append(own)
-        if not is_known:
-            have = [f"{ntype}/{own}" for ntype, fields in of_types.items() for own in fields]
-            raise ValueError(f"--{option} must be among {', '.join(have)}, got {name!r}")
+        found = [(ntype, own) for ntype, own in known if name in (own, f"{ntype}/{own}")]
+        if not found:
+            have = ", ".join(map("/".join, known))
+            raise ValueError(f"--{option} must be among {have}, got {name!r}")
+        for ntype, own in found:
+            chosen.setdefault(ntype, []).append(own)
     return chosen
 
 
@@ -139,7 +136,7 @@ def _measured(
     cache: tuple[str, str],
     outputs: ProfileFiles,
 ) -> tuple[LoadingTimes, list[Span]]:
-    """Time real epochs with a cache (size, policy) and a step, after one epoch to warm up."""
+    """Time real epochs with a cache (size, policy) and a model's step, after a warm-up epoch."""
     device = options.torch_device()
     fields = compared.inputs(graph)
     width = sum(graph.ndata[name][0].numel() for name in fields)
@@ -151,7 +148,7 @@ def _measured(
         tempfile.TemporaryDirectory(prefix="pagraph-") as scratch,
         progress_bar("measuring") as progress,
     ):
-        # The page draws a timeline also for those who keep none.
+        # The page has a timeline, also where no trace was requested.
         trace = outputs.trace
         if trace is None and outputs.html:
             trace = Path(scratch) / "trace.json"
@@ -189,7 +186,7 @@ def _write(
     source: dict[str, Any],
     command: str | None,
 ) -> None:
-    """Write the files that are wanted, each whole or not at all."""
+    """Write the requested files, each whole or not at all."""
     title = Path(source["folder"]).resolve().name
     if outputs.plot is not None:
         save_plot(curve, outputs.plot, recommendation=recommendation, title=title)
@@ -222,7 +219,7 @@ def print_profile(
 ) -> None:
     """Print a profile; the table of rates fits into 80 columns with the default policies.
 
-    ``loading`` are times of real epochs, ``command`` is a shell command that trains with the
+    ``loading`` has the times of real epochs. ``command`` is a shell command that trains with the
     recommended cache.
     """
     console = plain_console()
@@ -263,7 +260,7 @@ def train_command(
     curve: HitRateCurve,
     recommendation: Recommendation,
 ) -> str:
-    """Shell command that trains as was profiled, with the recommended cache."""
+    """Shell command that trains with the profiled options and the recommended cache."""
     fanout = ",".join(map(str, options.fanout))
     words = [
         "pagraph",

@@ -12,7 +12,14 @@ from ..options.names import ORDERS
 from ..options.training import TrainOptions
 from ..system.atomic import check_absent, write_json
 from ..system.tables import Table
-from .options import build, memory_option, options_of, split_option, train_fraction_option
+from .options import (
+    build,
+    memory_option,
+    node_type_option,
+    options_of,
+    split_option,
+    train_fraction_option,
+)
 from .terminal import file_option, plain_console, print_table, progress_bar, summary_line
 
 if TYPE_CHECKING:
@@ -27,12 +34,12 @@ if TYPE_CHECKING:
     type=click.Choice(ORDERS),
     default="both",
     show_default=True,
-    help="By expected reads, what one vertex draws together, or both.",
+    help="By expected reads, by communities of vertices drawn together, or both.",
 )
 @options_of(
     TrainOptions,
     ("task", "fanout", "batch_size", "seed"),
-    task="What batches begin with: vertices, or edges and as many random pairs, as for link "
+    task="What batches start from: vertices, or edges with a random pair each, as for link "
     "prediction.",
     fanout="Neighbours sampled per hop; the last serves the seeds, -1 takes all.",
     batch_size="Seeds per mini-batch.",
@@ -40,13 +47,9 @@ if TYPE_CHECKING:
 )
 @split_option
 @train_fraction_option
-@click.option(
-    "--node-type",
-    help="Type of the training vertices, where there are several.  [default: those with "
-    "train_mask]",
-)
+@node_type_option
 @memory_option
-@file_option("--json", "Write all figures here.")
+@file_option("--json", "Write all figures to this file.")
 def command(
     folder: Path,
     out: Path,
@@ -60,9 +63,9 @@ def command(
 ) -> None:
     """Write the graph folder DIR as OUT, which must not exist yet, for training from disk.
 
-    The same graph with its vertices in another order: rows that a mini-batch reads lie together,
-    and fewer pages are read. Masks and all fields move along; original_id keeps the ids. Says how
-    many pages batches touch, before and after.
+    OUT is the same graph with its vertices in another order. Rows that a mini-batch reads lie
+    together, so that fewer pages are read. Masks and all fields move along; original_id keeps the
+    ids. Prints how many pages batches touch, before and after.
     """
     check_absent(out, name="OUT")
     options = build(TrainOptions, settings)
@@ -71,7 +74,7 @@ def command(
             "--node-type and --split must be with --task nodes, got them with --task links"
         )
     folder_form(folder)
-    # Not before: they import torch, which no mistake above waits for.
+    # They import torch, which no mistake above waits for.
     from ..datasets import open_graph, reorder
     from .seeds import seeds_and_sampler
 
@@ -85,7 +88,7 @@ def command(
         "batch_size": options.batch_size,
     }
     with progress_bar(f"writing {out.name}") as progress:
-        # Without the split: the folder is written as it is, with the masks of all splits.
+        # Opened without the split, so that the masks of all splits are written.
         done = reorder(
             open_graph(folder),
             out,
@@ -98,7 +101,7 @@ def command(
             origin=origin,
             progress=progress,
         )
-    # Opened: what is said is what was written.
+    # Opened again, to report what was written.
     click.echo(summary_line(open_graph(out), out))
     print_table(plain_console(), _pages(done))
     if json_file is not None:

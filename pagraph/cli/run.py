@@ -1,4 +1,4 @@
-"""``pagraph run``: an unchanged DGL or PyG script with our loaders in place of theirs."""
+"""``pagraph run``: run an unchanged DGL or PyG script with our loaders in place of theirs."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ _PAGE = click.Path(path_type=Path, dir_okay=False)
 
 @click.command(
     name="run",
-    # What stands behind the script is the script's, options too.
+    # Everything after SCRIPT is the script's, options too.
     context_settings={"allow_interspersed_args": False},
 )
 @click.option("-m", "is_module", is_flag=True, help="Run a module, as `python -m` does.")
-@click.option("--theirs", is_flag=True, help="Replace nothing, and measure.")
+@click.option("--theirs", is_flag=True, help="Only measure, and replace no loader.")
 @click.option(
     "--compare",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Run it N times with its own loaders and N times with ours, in turn.",
+    help="Run the script N times with its own loaders and N times with ours, in turn.",
 )
-@click.option("--report", type=_PAGE, metavar="PAGE", help="Write the table as an HTML page, too.")
+@click.option("--report", type=_PAGE, metavar="PAGE", help="Also write the table as an HTML page.")
 @click.option(
     "--timeline", type=_PAGE, metavar="FILE", help="Write a timeline of our loaders, for Perfetto."
 )
@@ -37,7 +37,7 @@ _PAGE = click.Path(path_type=Path, dir_okay=False)
     "--num-workers",
     type=click.IntRange(min=0),
     metavar="N",
-    help="Threads of our loaders that the script gives none.",
+    help="Threads of each of our loaders, unless the script chooses.",
 )
 @click.argument("script", metavar="SCRIPT")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
@@ -55,19 +55,19 @@ def command(
 ) -> None:
     """Run an unchanged DGL or PyG script with pagraph's loaders in place of theirs.
 
-    Everything behind SCRIPT goes to the script, which runs as `python SCRIPT` would. At its end a
-    table on stderr says of each loader who ran it, how long the script waited for it, and why one
-    was not replaced.
+    The arguments after SCRIPT go to the script, which runs as by `python SCRIPT`. At its end a
+    table on stderr shows for each loader whether it was replaced, why not, and how long the
+    script waited for it.
     """
     from ..run.compare import compare_runs
     from ..run.replacing import Settings
-    from ..run.script import is_script, run_module, run_script
-    from ..run.session import Outputs, Session
+    from ..run.script import run_module, run_script
+    from ..run.session import Session
     from ..system.atomic import check_writable
 
     settings = Settings(theirs, cache, memory, num_workers)
     _check(settings, compare, report, timeline)
-    if not is_module and not is_script(script):
+    if not is_module and not Path(script).exists():
         raise click.ClickException(f"SCRIPT must be a file, {script} does not exist")
     for option, path in {"--report": report, "--timeline": timeline}.items():
         if path is not None:
@@ -76,7 +76,7 @@ def command(
         target = ["-m", script] if is_module else [script]
         sys.exit(compare_runs(compare, settings, [*target, *arguments], report))
     name = f"-m {script}" if is_module else script
-    session = Session(name, settings, Outputs(report, timeline))
+    session = Session(name, settings, report, timeline)
     session.begin()
     run = run_module if is_module else run_script
     sys.exit(run(script, arguments, session))
@@ -85,7 +85,7 @@ def command(
 def _check(
     settings: object, compare: int | None, report: Path | None, timeline: Path | None
 ) -> None:
-    """Refuse what cannot go together, and sizes that no loader would take."""
+    """Refuse options that contradict each other, and sizes that no loader accepts."""
     from ..system.budget import Budget, memory_budget
 
     chosen = dict(vars(settings))

@@ -1,4 +1,4 @@
-"""What mini-batches begin with, as options say it, for the verbs that sample a graph folder."""
+"""Seeds and samplers by options, for the verbs that sample a graph folder."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Seeds = Tensor | Mapping[str, Tensor]
 def seeds_and_sampler(
     graph: Graph, options: TrainOptions, node_type: str | None, fraction: float | None
 ) -> tuple[Any, Any]:
-    """The seeds of the task, and the sampler of batches as ``pagraph train`` would draw them."""
+    """The seeds and the sampler that ``pagraph train`` would use."""
     sampler = NeighborSampler(list(options.fanout))
     if options.task == "links":
         edges = training_edges(graph, fraction=fraction, seed=options.seed)
@@ -35,9 +35,9 @@ def choose_seeds(
 ) -> Seeds:
     """Training vertices, or a random share of the vertices, of ``node_type``.
 
-    By default of all types with a ``train_mask``, or of the only type.
+    Default: those of all types with a ``train_mask``, or of the only type.
     """
-    # Checked here as well as in the library, to name the options as they are typed.
+    # The library checks this too, but does not know the options' names.
     types = graph.node_types
     if node_type is not None and node_type not in types:
         raise ValueError(f"--node-type must be one of {', '.join(types)}, got {node_type!r}")

@@ -1,4 +1,4 @@
-"""Settings of verbs: what their options make, and their work takes; made without torch."""
+"""Settings that verbs make from their options without torch, and hand to their work."""
 
 from __future__ import annotations
 
@@ -45,18 +45,18 @@ class Source:
 class PartitionFiles:
     """Files that the report is written to, besides the terminal."""
 
-    json: Path | None = field(default=None, metadata={"help": "Write the report here."})
-    plot: Path | None = field(default=None, metadata={"help": "Draw it here, .png, .svg or .pdf."})
+    json: Path | None = _documented("Write the report to this file.")
+    plot: Path | None = _documented("Draw the report into this file: .png, .svg or .pdf.")
 
 
 @dataclass(frozen=True)
 class ProfileFiles:
-    """Files for the results, besides the terminal."""
+    """Files that results are written to, besides the terminal."""
 
-    json: Path | None = _documented("Write all figures here.")
-    plot: Path | None = _documented("Draw the curves here, .png or .svg.")
-    html: Path | None = _documented("Write a report for the browser here.")
-    trace: Path | None = _documented("With --measure: write a timeline for Perfetto here.")
+    json: Path | None = _documented("Write all figures to this file.")
+    plot: Path | None = _documented("Draw the curves into this file: .png or .svg.")
+    html: Path | None = _documented("Write a report for the browser to this file.")
+    trace: Path | None = _documented("With --measure: write a timeline for Perfetto to this file.")
 
 
 @dataclass(frozen=True)
@@ -64,21 +64,19 @@ class Compared:
     """Policies, budgets and fields of a curve."""
 
     policies: tuple[str, ...] | None = _documented(
-        "Names with commas between: auto, adaptive, degree, presample[:K], vip, random, and for "
-        "comparison oracle, "
-        "ideal[:N].  [default: auto, degree, presample, vip, random, oracle]"
+        "Comma-separated names: auto, adaptive, degree, presample[:K], vip, random, and for "
+        "comparison oracle, ideal[:N].  [default: auto, degree, presample, vip, random, oracle]"
     )
     budgets: tuple[str, ...] | None = _documented(
-        "Rows (1000), shares (10%) or bytes (2GiB), with commas between.  [default: 20 from 1% to "
-        "100%]"
+        "Comma-separated rows (1000), shares (10%) or bytes (2GiB).  [default: 20 from 1% to 100%]"
     )
     fields: tuple[str, ...] | None = _documented(
-        "Fields read for the input nodes.  [default: feat, if it is there]"
+        "Fields read for the input nodes.  [default: feat, if there is one]"
     )
     labels: tuple[str, ...] = _documented("Fields read for the seeds.", ())
 
     def __post_init__(self) -> None:
-        # Here, before torch is imported: the curve checks the same.
+        # The curve checks the same, but only after torch was imported.
         for policy in self.policies or ():
             check_compared(policy)
         for budget in self.budgets or ():
@@ -94,6 +92,6 @@ class Compared:
 
 
 def check_json(json_file: Path | None) -> None:
-    """Refuse a file for the results in a folder that is not there."""
+    """Refuse a file for the results in a folder that does not exist."""
     if json_file is not None and not json_file.parent.is_dir():
         raise click.BadParameter(f"--json must be in a folder that exists, got {json_file}")

@@ -1,4 +1,4 @@
-"""Output of verbs: tables and progress bars on the terminal, graph folders, checked files."""
+"""Output of verbs: tables, progress bars, graph folders, and checks of files to write."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ..graph.graph import Graph
 
 _F = TypeVar("_F", bound=Callable[..., Any])
-_WIDEST = 1000  # columns of the terminal that rich is told of to measure a table
+_WIDEST = 1000  # columns of the terminal that rich measures a table for
 _LINE_SECONDS = 10.0  # between two lines of progress in a log
 
 
@@ -34,15 +34,15 @@ _LINE_SECONDS = 10.0  # between two lines of progress in a log
 def progress_bar(description: str, *, console: Console | None = None) -> Iterator[Progress]:
     """Show the progress of long work, and the time left, on standard error or on ``console``.
 
-    A bar on a terminal, elsewhere a line every 10 seconds, so that short work says nothing in a
-    pipe or a log. Yields what library functions take as ``progress``: a function of the work done
-    and all the work, for any thread.
+    A terminal shows a bar. Elsewhere a line is printed every 10 seconds, so that short work prints
+    nothing into a pipe or a log. Yields the ``progress`` that library functions take: a
+    function of the work done and the total, which any thread may call.
     """
     is_terminal = sys.stderr.isatty() if console is None else console.is_terminal
     if not is_terminal:
         yield _Lines(description)
         return
-    # Rich takes a twentieth of a second to import, which a log does not wait for.
+    # Rich takes 50 ms to import, which only a terminal waits for.
     from rich.console import Console
     from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Bars
@@ -60,12 +60,12 @@ def progress_bar(description: str, *, console: Console | None = None) -> Iterato
 
 
 class _Lines:
-    """Progress as plain lines, for logs; the time left assumes that the speed stays."""
+    """Progress as plain lines, for logs. The time left assumes a constant speed."""
 
     def __init__(self, description: str) -> None:
         self._description = description
-        # Threads of the work call: held over the printing, so that lines come in order. Nothing
-        # that prints takes another lock of ours.
+        # Any thread of the work may call. Held while a line is printed, so that lines come in
+        # order; printing takes no other lock of ours.
         self._lock = threading.Lock()
         self._begin = time.monotonic()
         self._shown = self._begin
@@ -73,7 +73,7 @@ class _Lines:
     def __call__(self, done: int, total: int) -> None:
         with self._lock:
             now = time.monotonic()
-            # Some work knows its total late: 0 of 0 says nothing.
+            # Some work learns its total late, and reports 0 of 0 until then.
             if now - self._shown < _LINE_SECONDS or not 0 < done <= total:
                 return
             self._shown = now
@@ -83,14 +83,14 @@ class _Lines:
 
 
 def plain_console() -> Console:
-    """The terminal, for texts that are printed as they are."""
+    """A console that prints texts unchanged, without markup or highlighting."""
     from rich.console import Console
 
     return Console(highlight=False, markup=False)
 
 
 def print_table(console: Console, table: Table) -> None:
-    """Print a table, wider than the terminal rather than without the last digits of numbers."""
+    """Print a table, wider than the terminal rather than with numbers cut off."""
     import rich.table
     from rich.box import SIMPLE_HEAD
     from rich.measure import Measurement
@@ -110,11 +110,11 @@ def print_table(console: Console, table: Table) -> None:
             drawn.add_section()
         style = "bold" if is_total or place in table.bold else None
         drawn.add_row(*cells, style=style)
-    # Rich shortens cells that do not fit. It is told of a terminal in which they do.
+    # Rich shortens cells that do not fit, so it is given a width at which all do.
     width = console.width
     wide = console.options.update(width=_WIDEST, max_width=_WIDEST)
     console.width = max(width, Measurement.get(console, wide, drawn).maximum)
-    # Titles and captions of rich would be broken at the table's width.
+    # Rich would break its own titles and captions at the table's width.
     if table.title:
         console.print(table.title, style="italic")
     console.print(drawn)
@@ -123,14 +123,14 @@ def print_table(console: Console, table: Table) -> None:
     console.width = width
 
 
-# Objects made between two looks for garbage. Torch's import makes half a million that stay; with
-# Python's 700 the looks take a twentieth of the time of a small import.
+# Objects made between two garbage collections. Torch's import makes half a million that stay. With
+# Python's 700, collecting takes a twentieth of the time of a small import.
 _OBJECTS = 100_000
 
 
 @contextlib.contextmanager
 def few_collections() -> Iterator[None]:
-    """A block, with the imports of its work, in which Python looks for garbage less often."""
+    """Collect garbage less often in this block, which imports torch."""
     before = gc.get_threshold()
     gc.set_threshold(_OBJECTS, *before[1:])
     try:
@@ -142,7 +142,7 @@ def few_collections() -> Iterator[None]:
 def write_folder(
     graph: Graph, out: Path, *, origin: Mapping[str, Any], store: str | None = None
 ) -> None:
-    """Write ``graph`` as the folder ``out`` and say so in one line."""
+    """Write ``graph`` as the folder ``out`` and print one line about it."""
     from ..datasets import write_graph  # it imports torch, which `pagraph info` does not wait for
 
     with progress_bar(f"writing {out.name}") as progress:
@@ -152,12 +152,17 @@ def write_folder(
 
 def summary_line(graph: Graph, out: Path) -> str:
     """Describe a written folder in one line."""
-    size = sum(file.stat().st_size for file in out.iterdir())
-    return f"{out}: {graph.num_nodes:,} vertices, {graph.num_edges:,} edges, {bytes_text(size)}"
+    counts = f"{graph.num_nodes:,} vertices, {graph.num_edges:,} edges"
+    return f"{out}: {counts}, {bytes_text(folder_bytes(out))}"
+
+
+def folder_bytes(folder: Path) -> int:
+    """Bytes of all files in a folder and in those below it."""
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
 def fields_line(graph: Graph, out: Path) -> str:
-    """Say in one line which fields a written folder has."""
+    """Name the fields of a written folder in one line."""
     from ..graph.fields import rows_text  # late: it imports torch
 
     stores = [("", graph.node_fields(name)) for name in graph.node_types]
@@ -171,9 +176,9 @@ def fields_line(graph: Graph, out: Path) -> str:
 
 
 def file_option(flag: str, help_text: str) -> Callable[[_F], _F]:
-    """Click option for a file to write; the command's argument for ``--json`` is ``json_file``.
+    """Click option for a file to write, which is checked before any work.
 
-    The path is checked before any work.
+    The command's argument for ``--json`` is ``json_file``.
     """
     name = f"{flag.removeprefix('--')}_file"
     return click.option(
@@ -194,13 +199,15 @@ def _writable(
 
 
 def check_outputs(paths: Mapping[str, Path | None], plot_formats: Sequence[str]) -> None:
-    """Check the paths of options, named without dashes, before the long work.
+    """Check the paths of options before the long work.
 
-    That of ``plot`` must end in one of the formats.
+    Args:
+        paths: Option, without dashes, to the file that it names.
+        plot_formats: Endings that the file of ``plot`` may have.
 
     Raises:
         ClickException: A path cannot be written, or is given twice.
-        ValueError: The plot ends in something else.
+        ValueError: The plot has another ending.
     """
     plot = paths.get("plot")
     if plot is not None:

@@ -30,7 +30,7 @@ from .terminal import file_option
     "--source",
     metavar="DIR",
     type=click.Path(path_type=Path),
-    help="Graph that the parts were made from, if moved.  [default: where the parts say]",
+    help="Graph that the parts were made from, if it was moved.  [default: the path in the parts]",
 )
 @click.option(
     "--baseline",
@@ -47,16 +47,16 @@ from .terminal import file_option
     "json_file",
     type=click.Path(path_type=Path),
     default=None,
-    help="Write the results here.",
+    help="Write the results to this file.",
 )
 @file_option(
     "--trace",
-    "Write a timeline of the loader here, for Perfetto; .gz is compressed. One file per process.",
+    "Write a timeline of the loader, for Perfetto; .gz is compressed. One file per process.",
 )
 @click.option(
     "--checkpoint",
     type=click.Path(path_type=Path),
-    help="Save the run here after each epoch, and resume from what is there with the same bits.",
+    help="File to save the run to after each epoch, and to resume from with the same bits.",
 )
 @click.option(
     "--timeout",
@@ -77,15 +77,15 @@ def command(
     timeout: float,
     **settings: Any,
 ) -> None:
-    """Train on the graph folder or partition DIR and report accuracy, and where the time of each
+    """Train on the graph folder or partition DIR, and report accuracy and where the time of each
     epoch went.
 
-    With several vertex types the one that has masks is trained on, by R-GCN; with --train-fraction
+    With several vertex types, R-GCN trains on the type that has masks; with --train-fraction, on
     the one that has labels.
 
     The test accuracy is that of the epoch with the best validation accuracy, both with all
     neighbours. With --task links some edges are held out, and AUC and mean reciprocal rank measure
-    how well they are told from random pairs.
+    how well the model tells them from random pairs.
 
     A partition of K parts is trained by K processes that average their gradients:
 
@@ -100,7 +100,7 @@ def command(
             f"--trace must not be given with --baseline {baseline}, whose loader has no timeline"
         )
     settings["loader"] = baseline or compare or "pagraph"
-    # Several processes check together, so that one of them speaks for all.
+    # Several processes check together later, so that one of them prints the error.
     if "RANK" not in os.environ:
         _check(folder, settings, json_file, timeout)
     from .train_run import run

@@ -1,4 +1,4 @@
-"""The work of ``pagraph train``: one run or two, on the terminal and as JSON."""
+"""The work of ``pagraph train``: one run or two, and their report."""
 
 from __future__ import annotations
 
@@ -49,10 +49,10 @@ def run(
     checkpoint: Path | None,
     timeout: float,
 ) -> None:
-    """Train with each of the loaders of these names, and report."""
+    """Train with each of the loaders in ``names``, and report."""
     joining = joined_world(device=settings["device"], timeout=timeout)
-    with _all_voices(), joining as world, _one_voice(world):
-        # Together: a process that fails alone would leave the others waiting for its gradients.
+    with _each_prints(), joining as world, _one_prints(world):
+        # Together, as a process that fails alone would leave the others waiting for its gradients.
         options = world.together(lambda: _options(folder, settings, json_file, checkpoint, world))
         work = assign(folder, options, split=split, source=source, world=world)
         if world.is_first:
@@ -63,7 +63,7 @@ def run(
             results[name] = _run(work, of_loader, world, trace_file, checkpoint)
         if world.is_first:
             _report(results, folder, split, work, json_file)
-    # At once: threads of gloo that outlive the group may abort an orderly exit.
+    # Threads of gloo that outlive the group may abort an orderly exit.
     if world.connected:
         end_process()
 
@@ -75,7 +75,7 @@ def _report(
     work: Assignment,
     json_file: Path | None,
 ) -> None:
-    """Print the results by loader, the one compared with first, and write them."""
+    """Print the results by loader, ours last, and write them."""
     for name, result in results.items():
         click.echo(result_line(result, title=name))
     if len(results) > 1:
@@ -85,7 +85,7 @@ def _report(
     reports = {}
     for name, result in results.items():
         reports[name] = json_report(result, folder, split, work)
-    # By loader if there are two, else the report itself.
+    # By loader if there are two, or else the report itself.
     write_json(json_file, reports if len(reports) > 1 else reports[name])
 
 
@@ -155,15 +155,15 @@ def rank_file(path: Path, rank: int) -> Path:
 
 
 _ANOTHER_SPEAKS = 5.0
-"""Seconds for the first process of a machine to print that one is lost, before the others end."""
+"""Seconds for the first process of a machine to report a lost process, before the others end."""
 _ALL_SPEAK = 0.5
-"""Seconds for all processes to print what each of them knows, before torchrun ends them."""
+"""Seconds for every process to print its error, before torchrun ends all."""
 _TORCHRUN_LOOKS = 1.0
-"""Seconds for torchrun to see by itself that a process was killed; it looks ten times a second."""
+"""Seconds for torchrun to notice a killed process; it polls ten times a second."""
 
 
 @contextmanager
-def _all_voices() -> Iterator[None]:
+def _each_prints() -> Iterator[None]:
     """Let every process print that they differ, or could not meet, before the first one ends."""
     try:
         yield
@@ -175,9 +175,8 @@ def _all_voices() -> Iterator[None]:
 
 
 @contextmanager
-def _one_voice(world: World) -> Iterator[None]:
-    """Let the process that failed, and one of each other machine, print its error before all
-    end."""
+def _one_prints(world: World) -> Iterator[None]:
+    """Let the failed process, and one of each other machine, print its error before all end."""
     if not world.connected:
         yield
         return
@@ -187,29 +186,29 @@ def _one_voice(world: World) -> Iterator[None]:
     except DifferentProcessesError:
         raise
     except OtherProcessError as error:
-        if world.local_rank == 0 and not world.is_beside(error.rank):
+        if world.local_rank == 0 and not world.shares_machine(error.rank):
             show_error(error)
-        # torchrun ends all processes once one has ended: the one that failed prints first.
+        # Torchrun ends all processes once one has ended, so the failed one prints first.
         world.wait_for_end()
         record_error(error)
         end_process(BAD_INPUT)
     except Exception as error:
         is_lost = isinstance(error, LostProcessError)
         if is_lost and world.local_rank:
-            # The first process of this machine lost it too. It prints, and torchrun ends this one.
+            # The first process of this machine lost it too. That prints, and torchrun ends this
+            # one.
             time.sleep(_ANOTHER_SPEAKS)
         code = show_error(error)
         if is_lost:
-            # One that was killed here is what torchrun is to name, and not that it was missed.
+            # Torchrun should name the killed process, not one that missed it.
             time.sleep(_TORCHRUN_LOOKS)
         record_error(error)
-        # At once: an orderly exit would wait for the others, which may be gone or wait for this
-        # one.
+        # An orderly exit would wait for the others, which may be gone or wait for this one.
         end_process(code)
 
 
 class ConsoleReporter(Reporter):
-    """Prints one line per epoch, and on a terminal a progress bar over the batches."""
+    """Prints a line per epoch, and on a terminal a progress bar of its batches."""
 
     def __init__(self, options: TrainOptions) -> None:
         self._epochs = options.epochs
@@ -233,8 +232,8 @@ class ConsoleReporter(Reporter):
         self._progress.stop()
 
     def resumed(self, epochs: int) -> None:
-        """Say after which epoch the run resumes."""
-        self._console.print(f"going on after epoch {epochs}/{self._epochs}")
+        """Print after which epoch the run resumes."""
+        self._console.print(f"resuming after epoch {epochs}/{self._epochs}")
 
     def planned(self, plan: MemoryPlan) -> None:
         """Print the plan."""
@@ -261,7 +260,7 @@ def epoch_line(record: EpochRecord, epochs: int) -> str:
         f"{record.seconds:.2f} s: loading {record.loading_seconds:.2f}{loading}, "
         f"computing {record.computing_seconds:.2f}{computing}"
     )
-    # Half a hundredth would be shown as 0.00: kernels that were compiled before take no time.
+    # Less would be shown as 0.00. Kernels that were compiled before take no time.
     if record.compiling_seconds >= 0.005:
         parts.append(f"compiling kernels, once: {record.compiling_seconds:.2f} s")
     # None without a cache.
@@ -278,7 +277,7 @@ _TITLES = {"accuracy": "accuracy", "auc": "AUC", "mrr": "MRR"}
 
 
 def _metrics(metrics: Mapping[str, float]) -> str:
-    """Metrics of an epoch's line; accuracy is shown without its name."""
+    """Metrics for an epoch's line; accuracy goes without its name."""
     texts = []
     for name, value in metrics.items():
         title = "" if name == "accuracy" else f"{_TITLES[name]} "
@@ -318,9 +317,9 @@ def assignment_lines(folder: Path, work: Assignment) -> list[str]:
         outside = manifest.outside["val"] + manifest.outside["test"]
         lines.append(
             f"rank {ranks} does not have the graph that was divided: each part evaluates its own "
-            f"vertices with the neighbours that it holds, and nobody the {outside:,} vertices that "
-            "no part holds. --source names the graph; pagraph partition --evaluation parts has "
-            "parts hold all that is needed"
+            f"vertices with the neighbours that it holds, and the {outside:,} vertices outside of "
+            "all parts are not evaluated. Give the graph with --source, or divide it with "
+            "--evaluation parts, so that parts hold all that evaluation needs"
         )
     return lines
 
@@ -367,7 +366,7 @@ def comparison_lines(peer: TrainResult, ours: TrainResult) -> list[str]:
     for name, field in times.items():
         theirs = peer.median_seconds(field)
         mine = ours.median_seconds(field)
-        # A tiny graph's batches may all be ready: no waiting to compare.
+        # The batches of a tiny graph may all be ready, with no waiting to compare.
         ratio = f"{theirs / mine:.2f}" if mine > 0 else "-"
         rows.append([f"{name}, s per epoch (median)", f"{theirs:.3f}", f"{mine:.3f}", ratio])
     compiling = [sum(e.compiling_seconds for e in run.epochs) for run in (peer, ours)]

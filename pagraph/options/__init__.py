@@ -1,6 +1,6 @@
-"""Options that users set: dataclasses that check themselves, and names; none of it imports torch.
+"""Options that users set: dataclasses that check themselves, and names of policies and methods.
 
-So the command line says what is wrong with an option before it waits for anything.
+Nothing here imports torch, so that the command line reports a wrong option at once.
 """
 
 from .partitioning import CacheTrial, PartitionOptions

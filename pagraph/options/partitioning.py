@@ -1,4 +1,4 @@
-"""Options of partitioning, and of the trial of a cache on its parts."""
+"""Options of partitioning, and of a cache trial on the parts."""
 
 from __future__ import annotations
 
@@ -11,50 +11,50 @@ from ..system.checks import as_integer, check_batch_size, check_fanout
 from .names import check_method, check_policy
 
 MAX_HOPS = 253
-"""Largest number of hops. A vertex's hop takes one byte, and two of its values are marks."""
+"""Largest number of hops. A vertex's hop is one byte, and two of its values have other meanings."""
 FEATURES = ("copy", "reference")
-"""Places of wide features: the part's own files, or those of the source."""
+"""Where parts have wide features: in their own files, or in those of the source."""
 FANOUT = 10
 """Default number of neighbours drawn in every hop."""
 PLACED_BATCH = 1000
-"""Seeds of a batch for which vertices are placed, unless said otherwise."""
+"""Default batch size, in seeds, that vertices are placed for."""
 MINIMIZED = ("rows", "cut")
-"""What a placement of all vertices makes small: rows that an epoch fetches, or edges cut."""
+"""What a placement of all vertices minimizes: rows that an epoch fetches, or edges cut."""
 _EVALUATION = ("source", "parts")
 
 
 def check_minimize(value: str) -> None:
-    """ValueError unless ``value`` is something that a placement can minimize."""
+    """Raise ValueError unless ``value`` is one of ``MINIMIZED``."""
     if value not in MINIMIZED:
         raise ValueError(f"minimize must be one of {', '.join(MINIMIZED)}, got {value!r}")
 
 
 @dataclass(frozen=True, kw_only=True)
 class PartitionOptions:
-    """Options of :func:`partition_graph`, which explains them, and of ``pagraph partition``.
+    """Options of ``pagraph partition`` and of :func:`partition_graph`, which explains them.
 
     Raises:
         ValueError: An option breaks its rule.
     """
 
     num_parts: int = field(
-        metadata={"help": "Number of parts: one for each process.", "flags": ("-k", "--parts")}
+        metadata={"help": "Number of parts, one per process.", "flags": ("-k", "--parts")}
     )
     hops: int = field(default=2, metadata={"help": "Number of sampled layers of the model."})
     method: str = "auto"
     evaluation: str = field(
         default="source",
         metadata={
-            "help": "Validate and test on the whole graph; or on the parts, which then hold what "
-            "that takes.",
+            "help": "Validate and test on the whole graph, or on the parts, which then hold all "
+            "that this needs.",
             "choices": _EVALUATION,
         },
     )
     max_replication: float | None = field(
         default=None,
         metadata={
-            "help": "Drop the halo vertices that are least often drawn, until the replication "
-            "factor is at most this."
+            "help": "Drop the halo vertices that are drawn least, until the replication factor is "
+            "at most this."
         },
     )
     seed: int = field(default=0, metadata={"help": "Random seed."})
@@ -67,7 +67,7 @@ class PartitionOptions:
         },
     )
 
-    # Made before a graph is opened, which may take minutes: what needs none is checked here.
+    # All that can be checked without a graph, which may take minutes to open.
     def __post_init__(self) -> None:
         check_method(self.method)
         as_integer("num_parts", self.num_parts, least=1)
@@ -82,15 +82,16 @@ class PartitionOptions:
 
 @dataclass(frozen=True)
 class CacheTrial:
-    """Settings of a cache trial: one real epoch is sampled, without reading any feature.
+    """Settings of a cache trial, which samples one real epoch without reading any feature.
 
     Args:
-        budget: Bytes (``"2GiB"``) or a share (0.1, ``"10%"``) of the rows of the whole graph, see
-            :class:`pagraph.system.budget.Budget`, for every process: each GPU has its own memory.
-        fanout: Neighbours sampled per hop, the last entry serves the seeds. None: 10 in every hop.
-        batch_size: Seeds a batch.
+        budget: Cache of each process, whose GPU has its own memory: bytes (``"2GiB"``) or a share
+            (0.1, ``"10%"``) of the rows of the whole graph. See
+            :class:`pagraph.system.budget.Budget`.
+        fanout: Neighbours sampled per hop; the last entry serves the seeds. None: 10 in every hop.
+        batch_size: Seeds per batch.
         policy: Cache policy that ranks the vertices.
-        fields: The cached fields, whose widths turn bytes into rows; types without any of them are
+        fields: The cached fields, whose widths turn bytes into rows. Types without any of them are
             not read. None: ``feat``, if there is such a field.
         seed: Seed of order and sampling.
 
@@ -101,9 +102,8 @@ class CacheTrial:
     budget: Any = field(
         default="10%",
         metadata={
-            "help": "Report what a cache of each part would serve: 2GiB, or a share of all rows; 0 "
-            "saves sampling for "
-            "that.",
+            "help": "Report the hit rate of a cache of this size on each part: 2GiB, or a share of "
+            "all rows; 0 skips it.",
             "flags": ("--cache",),
         },
     )
@@ -124,7 +124,7 @@ class CacheTrial:
 
     def __post_init__(self) -> None:
         budget = Budget.parse(self.budget)
-        # "auto" is what is free here and now; the report is for other machines.
+        # "auto" is what is free on this machine; the report is for others.
         if budget is None or budget.is_auto:
             raise ValueError(
                 'cache must be bytes ("2GiB") or a share ("10%") to try it out, got '
@@ -134,12 +134,12 @@ class CacheTrial:
         check_batch_size(self.batch_size)
         for fanout in self.fanout or ():
             check_fanout(fanout, replace=False)
-        # An empty one is not the default: `--fanout ,` would be taken for it.
+        # `--fanout ,` gives an empty one, which would be taken for the default.
         if self.fanout is not None and not self.fanout:
             raise ValueError("fanout must have at least 1 entry, got 0")
 
     def fanout_of(self, hops: int) -> tuple[int, ...]:
-        """Fan-out on parts of ``hops`` hops; ValueError if it has more entries."""
+        """The fan-out on parts of ``hops`` hops; ValueError if it has more entries."""
         if self.fanout is not None and len(self.fanout) > hops:
             raise ValueError(
                 f"fanout must have at most {hops} entries for {hops} hops, got {list(self.fanout)}"

@@ -1,4 +1,4 @@
-"""Options of preparing batches ahead: threads, batches that wait, look-ahead."""
+"""Options of preparing batches ahead: threads, prefetch and look-ahead."""
 
 from __future__ import annotations
 
@@ -8,18 +8,20 @@ from ..system.checks import as_integer
 from ..system.threads import usable_cpus
 
 _MOST = 2**14
-"""Threads, or batches that wait: a larger number is a mistake, and would take all memory."""
+"""Limit of threads and of waiting batches. More is a mistake, and would take all memory."""
 
 
 def default_workers() -> int:
-    """Threads to prepare batches with: half the processors, 1 to 4, so that the model keeps the
-    rest."""
+    """Default number of threads: half the processors, 1 to 4. The model keeps the rest."""
     return max(1, min(4, usable_cpus() // 2))
 
 
 def parse_lookahead(value: object) -> int | None:
-    """The argument ``lookahead``: an integer from 0 on, or None for "auto"; else TypeError or
-    ValueError."""
+    """Parse ``lookahead``, an integer of at least 0 or "auto"; returns None for "auto".
+
+    Raises:
+        TypeError, ValueError: It is something else.
+    """
     if isinstance(value, str):
         if value.strip().lower() == "auto":
             return None
@@ -36,11 +38,10 @@ class PipelineOptions:
         prefetch: Finished batches that may wait for the reader. 0 prepares each batch when it is
             asked for, in the reader's thread, and starts no thread.
         lookahead: Batches that are sampled before the rows of any of them are read, each row once.
-            0: none. None: as many as are of use and have room.
+            0: none. None: the loader chooses, by use and free memory.
 
     Raises:
-        TypeError, ValueError: A value is not an integer; it is negative, or more than any machine
-            has use for.
+        TypeError, ValueError: A value is not an integer, is negative, or is above 16384.
     """
 
     workers: int = 0
@@ -64,6 +65,5 @@ class PipelineOptions:
 
     @property
     def max_batches(self) -> int:
-        """Batches that may be in memory at once: in work, waiting, and the one in the reader's
-        hands."""
+        """Batches that may be in memory at once: in work, waiting, and the reader's."""
         return self.threads + self.prefetch + 1

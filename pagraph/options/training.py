@@ -1,4 +1,4 @@
-"""Options of a training run, checked where they enter."""
+"""Options of a training run."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 TASKS = ("nodes", "links")
 MODELS = ("sage", "gcn", "gat")
 FRAMEWORKS = {"dgl": "dgl", "pyg": "torch_geometric"}
-"""Frameworks whose layers and loaders can be used, with their packages; the first one that is
-installed is the default."""
+"""Framework whose layers and loaders can be used, to its package. The first installed one is the
+default."""
 LOADERS = ("pagraph", *FRAMEWORKS)
 COMPRESSIONS = ("none", "fp16", "powersgd")
 EVALUATION_PART = 4
-"""Evaluation gets one part in this many of the memory. The loader, whose cache is worth what it
-gets, has the others."""
+"""Evaluation gets one part in this many of the memory. The loader, whose cache can use any amount,
+gets the others."""
 TIMEOUT = 600.0
-"""Seconds that a process waits for the others. The longest wait that is no failure is for another
+"""Seconds that a process waits for the others. The longest wait without a failure is for another
 process to fill its cache."""
 
 
@@ -38,12 +38,11 @@ def _documented(default: Any, text: str, **metadata: Any) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainOptions:
-    """Model, loader and schedule of a training run; the options of ``pagraph train``, with their
-    defaults.
+    """Model, loader and schedule of a training run: the options of ``pagraph train``.
 
-    The ``metadata["help"]`` of a field explains it. ``layers`` of made options is ``"auto"`` only
-    where no framework is installed. ``loader`` is ``"pagraph"``, or for that framework's own
-    ``"dgl"`` or ``"pyg"``.
+    The ``metadata["help"]`` of a field explains it. ``layers`` is resolved on construction, and
+    stays ``"auto"`` only where no framework is installed. ``loader`` is ``"pagraph"``, or ``"dgl"``
+    or ``"pyg"`` for that framework's own.
 
     Raises:
         ValueError: An option breaks its rule.
@@ -59,36 +58,34 @@ class TrainOptions:
     )
     layers: str = _documented(
         "auto",
-        "Framework to take the layers from. auto: that of the loader compared with, PyG for a task "
-        "in time, else DGL, else PyG.",
+        "Framework of the layers. auto: that of --baseline or --compare, PyG for a task in time, "
+        "else DGL, else PyG.",
         choices=("auto", *FRAMEWORKS),
     )
     loader: str = "pagraph"
     ignore_time: bool = _documented(
         False,
-        "Sample without regard to the field time of the seeds; by default nothing of a batch is "
-        "later than its seed.",
+        "Ignore the field time of the seeds; by default nothing of a batch is later than its seed.",
     )
     fanout: tuple[int, ...] = _documented(
         (10, 10),
         "Neighbours sampled per hop; the last serves the seeds, -1 takes all. One layer per hop; "
-        "pre-aggregated "
-        "features add one.",
+        "pre-aggregated features add one.",
     )
     batch_size: int = _documented(1000, "Seeds per mini-batch in each process.")
     epochs: int = _documented(20, "Passes over the training vertices.")
     hidden: int = _documented(64, "Width of the hidden layers.")
     heads: int = _documented(
-        4, "Attention heads of GAT's hidden layers, which share their width; the last has one."
+        4, "Attention heads of GAT's hidden layers, which divide their width; the last has one."
     )
     lr: float = _documented(0.003, "Learning rate of Adam.")
-    dropout: float = _documented(0.5, "Share of hidden values dropped.")
+    dropout: float = _documented(0.5, "Share of hidden values that are dropped.")
     weight_decay: float = _documented(5e-4, "L2 penalty of Adam.")
     row_normalize: bool = _documented(
         False, "Divide each vertex's features by their sum, as is usual for bags of words."
     )
     device: str = _documented(
-        "auto", "auto, cpu, or cuda[:N]; with several processes each takes its own GPU."
+        "auto", "auto, cpu, or cuda[:N]; each of several processes takes a GPU."
     )
     cache: str = _documented(
         "auto", "Size of the feature cache: 2GiB, bytes, a share such as 10%, or auto."
@@ -109,16 +106,16 @@ class TrainOptions:
     )
     memory: str = _documented(
         "auto",
-        "Host memory of each process: 4GiB or bytes; its loader gets three quarters. auto: what is "
-        "free.",
+        "Host memory of each process: 4GiB or bytes, three quarters for its loader; auto: all that "
+        "is free.",
     )
     eval_every: int = _documented(
         1, "Epochs between evaluations; the last epoch is always evaluated."
     )
     train_fraction: float | None = _documented(
         None,
-        "Train on a random share of the labelled vertices, for graphs without masks; half of the "
-        "others validate, half test.",
+        "Train on a random share of the labelled vertices, for graphs without masks; the others "
+        "validate and test in halves.",
     )
     seed: int = _documented(0, "Random seed of weights, dropout, shuffling and sampling.")
     grad_compression: str = _documented(
@@ -128,7 +125,7 @@ class TrainOptions:
     def __post_init__(self) -> None:
         self._check_choices()
         if self.layers == "auto":
-            # The fields are frozen for users, and for the processes that compare them.
+            # Frozen for users: several processes compare their options.
             layers = self.loader if self.loader in FRAMEWORKS else _installed()
             object.__setattr__(self, "layers", layers)
         if self.loader not in ("pagraph", self.layers):
@@ -140,7 +137,7 @@ class TrainOptions:
                 f"fanout must be one or more of -1 or at least 1, got {list(self.fanout)}"
             )
         self._check_numbers()
-        # Each of these raises what is wrong with its option.
+        # Each of these raises an error that names its option.
         Budget.parse(self.cache)
         memory_budget(self.memory)
         self.batches_ahead()
@@ -148,7 +145,7 @@ class TrainOptions:
         form_name("cache_dtype", self.cache_dtype)
         if not re.fullmatch(r"auto|(cpu|cuda)(:[0-9]+)?", str(self.device)):
             raise ValueError(f"device must be auto, cpu or cuda[:N], got {self.device!r}")
-        # Whether a GPU is there is torch's to say, which takes seconds to import.
+        # Only torch, which takes seconds to import, knows whether there is a GPU.
         if str(self.device).startswith("cuda"):
             self.torch_device()
 
@@ -190,10 +187,9 @@ class TrainOptions:
 
     @property
     def loader_memory(self) -> int | None:
-        """Bytes of ``memory`` for the loader, three quarters; evaluation has the rest. None: what
-        is free."""
+        """Bytes of ``memory`` for the loader: three quarters. None: all that is free."""
         limit = self._memory_limit
-        # At least 1 byte: the loader then says how much it needs. 0 is no size that it accepts.
+        # At least 1 byte, for which the loader reports how much it needs. It does not accept 0.
         return None if limit is None else max(1, limit * (EVALUATION_PART - 1) // EVALUATION_PART)
 
     @property
@@ -208,14 +204,14 @@ class TrainOptions:
         return None if memory is None else memory.limit
 
     def batches_ahead(self) -> int | str:
-        """``lookahead`` as the loaders take it: "auto" or a number; else ValueError."""
+        """``lookahead`` for the loaders: "auto" or a number; ValueError for anything else."""
         text = self.lookahead.strip()
         ahead = int(text) if text.removeprefix("-").isdecimal() else text
         PipelineOptions(lookahead=parse_lookahead(ahead))
         return ahead
 
     def torch_device(self) -> torch.device:
-        """Resolve the device; ValueError if the name is not one, or this machine lacks it."""
+        """Resolve the device; ValueError if the name is wrong, or this machine lacks it."""
         import torch
 
         has_cuda = torch.cuda.is_available()
@@ -236,7 +232,7 @@ class TrainOptions:
 
 
 def check_timeout(timeout: float) -> None:
-    """Raise ValueError unless seconds to wait for other processes are positive and finite."""
+    """Raise ValueError unless ``timeout`` is positive and finite."""
     if not (math.isfinite(timeout) and timeout > 0):
         raise ValueError(f"timeout must be positive and finite, got {timeout}")
 

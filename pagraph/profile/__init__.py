@@ -1,4 +1,4 @@
-"""Profiling: hit-rate curves of feature caches, a recommended cache, stage times of epochs."""
+"""Profiling: hit-rate curves of feature caches, a recommended cache, and epochs timed by stage."""
 
 from ..stats import merge_traces
 from .arguments import DEFAULT_BUDGETS, training_edges, training_seeds

@@ -1,16 +1,18 @@
-"""The kernels behind hit-rate curves."""
+"""Kernels that count the hits of a curve."""
 
 from .._jit import kernel, prefetch
 
-# Places asked for before they are written. Ranked ids are scattered: without the prefetch each
-# write waits for memory; the distance covers that wait and keeps the lines in the first cache.
+# Prefetch distance. Ranked ids are scattered, so that without prefetch each write waits for memory.
+# This distance covers the wait, and the lines still fit into the first-level cache.
 _AHEAD = 64
 
 
 @kernel
 def number_segments(ids, ends, out):
-    """Write to ``out[ids[i]]`` the segment that place ``i`` is in, up to the last of the ascending
-    ``ends``."""
+    """Write to ``out[ids[i]]`` the number of the segment that place ``i`` is in.
+
+    ``ends`` are ascending; places after the last end are left as they are.
+    """
     begin = 0
     for segment in range(len(ends)):
         for i in range(begin, ends[segment]):
@@ -31,7 +33,7 @@ def add_segments(segments, counts, out):
 @kernel
 def add_columns(counts, out):
     """Add the sums of the columns of ``counts`` to ``out``, shape ``(columns,)``."""
-    # NumPy takes ten times as long: it converts every value to int64 first.
+    # NumPy takes ten times as long, as it first converts every value to int64.
     for row in range(counts.shape[0]):
         for column in range(counts.shape[1]):
             out[column] += counts[row, column]

@@ -1,5 +1,4 @@
-"""What a profile is asked for: training seeds, fields, and budgets (rows, shares, bytes) with how
-many rows of each vertex type they buy."""
+"""Arguments of a profile: seeds, fields, and budgets with the rows that they buy of each type."""
 
 from __future__ import annotations
 
@@ -26,16 +25,16 @@ DEFAULT_BUDGETS: tuple[float, ...] = (
     *(0.01, 0.02, 0.03, 0.05, 0.07, 0.1, 0.13, 0.16, 0.2, 0.25),
     *(0.3, 0.35, 0.4, 0.45, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0),
 )
-"""Shares of the vertices: close together where curves bend."""
+"""Default budgets, as shares of the vertices: close together where curves bend."""
 GRID: tuple[float, ...] = tuple(percent / 100 for percent in range(1, 101))
-"""Shares that are always computed: a recommendation must not depend on the budgets asked for."""
+"""Budgets that are always computed, so that recommendations do not depend on those asked for."""
 
 
 @dataclass(frozen=True)
 class Spending:
-    """A budget of a curve in bytes.
+    """A budget of a curve in bytes, for rows.
 
-    They pay for rows; with ``pays_tables`` also for the tables from vertex to place in the cache.
+    With ``pays_tables`` also for the tables from vertex to place in the cache.
     """
 
     nbytes: int
@@ -49,7 +48,7 @@ class RowSizes:
     Attributes:
         num_nodes: Vertex type to its number of vertices.
         row_bytes: Vertex type to the bytes of a vertex's rows of all fields, for types with fields.
-            None if no field is named; then all vertices count the same.
+            None if no field is named: all vertices then count the same.
     """
 
     num_nodes: Mapping[str, int]
@@ -57,14 +56,14 @@ class RowSizes:
 
     @property
     def cached_types(self) -> dict[str, int]:
-        """Vertex types that can be cached, to the bytes of a vertex of each."""
+        """Cacheable vertex types, to the bytes of a vertex."""
         if self.row_bytes is None:
             return dict.fromkeys(self.num_nodes, 1)
         return dict(self.row_bytes)
 
     @property
     def vertices(self) -> int:
-        """Vertices of all types that can be cached."""
+        """Number of vertices of all cacheable types."""
         return sum(self.num_nodes[ntype] for ntype in self.cached_types)
 
     @property
@@ -95,21 +94,21 @@ class RowSizes:
             types = [(width, self.num_nodes[ntype]) for ntype, width in self.cached_types.items()]
             if not number:
                 return Spending(0)
-            # As a loader rounds shares, so that the curve holds for its cache.
+            # Rounded as by a loader, so that the curve holds for its cache.
             return Spending(Budget(share=number).nbytes(types, free=int))
         if not 0 <= number <= self.vertices:
             raise ValueError(
                 f"budgets must be from 0 to {self.vertices} rows (all vertices), got {value!r}"
             )
-        # Types differ in width, and which rows are bought is not known yet: rows of average size.
+        # Which types are bought is not known yet, so rows count with their average size.
         return Spending(number * self.all_bytes // max(1, self.vertices))
 
     def spendings(self, values: Iterable[Any]) -> list[Spending]:
-        """Parse several budgets; at least one.
+        """Parse budgets, of which there must be at least one.
 
         Raises as :meth:`spending`, and TypeError for a single string.
         """
-        # A string is iterable too: "10%" would be read as three budgets.
+        # A string is iterable, too: "10%" would be read as three budgets.
         if isinstance(values, str):
             raise TypeError(f"budgets must be a list, got {values!r}")
         result = [self.spending(value) for value in values]
@@ -125,7 +124,7 @@ class RowSizes:
         return max(0, min(self.vertices, left * self.vertices // max(1, self.all_bytes)))
 
     def nbytes(self, spending: Spending) -> int | None:
-        """Bytes to give a loader as ``cache`` for this, tables included.
+        """The budget as bytes for a loader's ``cache``, tables included.
 
         None where no field is named.
         """
@@ -149,12 +148,9 @@ class RowSizes:
         """
         types = self.cached_types
         rows = np.zeros((len(budgets), len(types)), np.int64)
-        # Tables cost a type something only in budgets that pay for them: two sets of demands.
+        # Tables cost something only in budgets that pay for them, so there are two sets of demands.
         for pays_tables in (False, True):
-            places = []
-            for place, budget in enumerate(budgets):
-                if budget.pays_tables == pays_tables:
-                    places.append(place)
+            places = [i for i, b in enumerate(budgets) if b.pays_tables == pays_tables]
             if not places:
                 continue
             demands = []
@@ -167,7 +163,7 @@ class RowSizes:
 
     @property
     def _tables(self) -> int:
-        # The cache's table from vertex to place has an entry for every vertex, cached or not.
+        # The table from vertex to place has an entry for every vertex, cached or not.
         return SLOT_BYTES * self.vertices
 
 
@@ -177,11 +173,11 @@ FieldNames = Sequence[str] | Mapping[str, Sequence[str]]
 
 @dataclass(frozen=True)
 class FieldSizes:
-    """The fields that are read, by vertex type.
+    """Fields that are read, by vertex type.
 
     Attributes:
-        inputs, labels: Vertex type to the bytes of a row of each field read for the input nodes,
-            and for the seeds.
+        inputs, labels: Vertex type to the bytes of a row of each field, for fields read for the
+            input nodes, and for the seeds.
         rows: Bytes of a vertex in a cache.
     """
 
@@ -201,7 +197,7 @@ class FieldSizes:
         row_bytes = {}
         for ntype in graph.node_types:
             widths = [*inputs.get(ntype, {}).values(), *outputs.get(ntype, {}).values()]
-            # A type that nothing is read of is not cached.
+            # A type of which nothing is read is not cached.
             if width := sum(widths):
                 row_bytes[ntype] = width
         return cls(inputs, outputs, RowSizes(graph.num_nodes_by_type, row_bytes or None))
@@ -225,7 +221,7 @@ class FieldSizes:
 def check_fields(
     graph: Graph, names: Iterable[str], node_type: str | None = None, *, argument: str = "fields"
 ) -> None:
-    """Raise ValueError for a field that the graph, or a vertex type of it, does not have."""
+    """Raise ValueError for a field that the vertices, or those of a type, do not have."""
     own_type = graph.only_node_type if node_type is None else node_type
     have = graph.node_fields(own_type)
     for name in names:
@@ -246,6 +242,7 @@ def _widths(graph: Graph, names: FieldNames, argument: str) -> dict[str, dict[st
                 f"{list(names)}"
             )
         names = {graph.only_node_type: names}
+    widths = {}
     for ntype, of_type in names.items():
         if ntype not in graph.node_types:
             raise ValueError(
@@ -254,11 +251,8 @@ def _widths(graph: Graph, names: FieldNames, argument: str) -> dict[str, dict[st
         # The message names the type only if there are several.
         named = ntype if len(graph.node_types) > 1 else None
         check_fields(graph, of_type, named, argument=argument)
-    widths: dict[str, dict[str, int]] = {ntype: {} for ntype in names}
-    for ntype, of_type in names.items():
-        for name in of_type:
-            values = graph.node_fields(ntype)[name]
-            widths[ntype][name] = stored_row_bytes(values)
+        fields = graph.node_fields(ntype)
+        widths[ntype] = {name: stored_row_bytes(fields[name]) for name in of_type}
     return widths
 
 
@@ -276,15 +270,15 @@ def training_seeds(
         graph: The graph.
         node_type: Type of the vertices. Default: the only one.
         split: Prefix of the mask's name: ``"pub_"`` takes ``pub_train_mask``.
-        fraction: Share of all vertices to draw, in (0, 1]; at least one is drawn. Default: the mask
-            decides.
-        seed: Seed of the drawing.
+        fraction: Share of all vertices to draw, in (0, 1]; at least one is drawn. Default: use the
+            mask.
+        seed: Random seed of the draw.
 
     Returns:
         Ids in ascending order, shape ``(n,)``, int64.
 
     Raises:
-        ValueError: There is neither a mask nor a fraction, one of them is wrong or selects nothing,
+        ValueError: There is neither a mask nor a fraction; one of them is wrong or selects nothing;
             or the graph has several vertex types and ``node_type`` is not given.
     """
     node_type = graph.only_node_type if node_type is None else node_type
@@ -302,14 +296,12 @@ def training_seeds(
 def training_edges(
     graph: Graph, *, fraction: float | None = None, seed: int = 0
 ) -> Tensor | dict[EdgeType, Tensor]:
-    """Select the edges that a model learns to predict.
-
-    Those of their field ``train_mask``, a random share, or all.
+    """Select the edges of the field ``train_mask``, a random share, or all, for link prediction.
 
     Args:
         graph: The graph.
         fraction: Share of the edges of each type to draw, in (0, 1]; at least one is drawn.
-        seed: Seed of the drawing.
+        seed: Random seed of the draw.
 
     Returns:
         Edge ids in ascending order; a mapping from type for several edge types. If any type has a
@@ -320,26 +312,22 @@ def training_edges(
     """
     sizes = {edge_type: graph.csc_of(edge_type).num_edges for edge_type in graph.edge_types}
     ids = {}
-    if fraction is not None:
-        for edge_type, size in sizes.items():
-            # A type without edges has nothing to draw from; the others may have.
-            if size:
-                ids[edge_type] = _drawn(size, "edge", fraction, seed)
-    else:
-        for edge_type in graph.edge_types:
-            fields = graph.edge_fields(edge_type)
-            if "train_mask" in fields:
-                ids[edge_type] = _selected("train_mask", fields["train_mask"], "edge")
-        if not ids:
-            for edge_type, size in sizes.items():
-                ids[edge_type] = torch.arange(size, device="cpu")
+    for edge_type, size in sizes.items():
+        mask = graph.edge_fields(edge_type).get("train_mask")
+        if fraction is None and mask is not None:
+            ids[edge_type] = _selected("train_mask", mask, "edge")
+        # A type without edges has nothing to draw from; others may have.
+        elif fraction is not None and size:
+            ids[edge_type] = _drawn(size, "edge", fraction, seed)
+    if fraction is None and not ids:
+        ids = {edge_type: torch.arange(size, device="cpu") for edge_type, size in sizes.items()}
     if not any(map(len, ids.values())):
         raise ValueError("graph must have at least 1 edge, got 0")
     return ids if len(graph.edge_types) > 1 else ids[graph.edge_types[0]]
 
 
 def _drawn(count: int, what: str, fraction: float, seed: int) -> Tensor:
-    """A random share of the ids below ``count``, in order."""
+    """A random share of the ids below ``count``, ascending."""
     if not 0 < fraction <= 1:
         raise ValueError(f"train_fraction must be in (0, 1], got {fraction}")
     if not count:
@@ -363,7 +351,7 @@ def _selected(name: str, mask: Any, what: str) -> Tensor:
 def check_seeds(
     graph: Graph, seeds: Tensor | Mapping[Any, Tensor], *, of_links: bool = False
 ) -> int:
-    """Check the seeds, vertices or with ``of_links`` edges of the graph, and count them.
+    """Check and count the seeds, which are vertices, or with ``of_links`` edges.
 
     Raises:
         TypeError: They are not tensors of integers.

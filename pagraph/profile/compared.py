@@ -1,4 +1,4 @@
-"""Policies that a curve compares: by name, and with little memory only those that fit."""
+"""Policies that a curve compares: looked up by name, and left out if they need too much memory."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ if TYPE_CHECKING:
     from ..ranking.policy import Policy
 
 ORACLE = "oracle"
-"""The policy that ranks by the measured epoch itself; its hit rate cannot be predicted."""
+"""The policy that ranks by the measured epoch itself. Its hit rate cannot be predicted."""
 ADAPTIVE = "adaptive"
 """The policy that ranks again after the first epoch."""
 DEFAULT_POLICIES = ("auto", "degree", "presample", "vip", "random", "oracle")
-"""Policies that a curve compares unless told otherwise; the oracle is for comparison alone."""
-_IDEAL_EPOCHS = 30  # whose mean ``ideal`` ranks by; ``ideal:N`` takes N
+"""Policies that a curve compares by default. The oracle is only for comparison."""
+_IDEAL_EPOCHS = 30  # epochs whose mean ``ideal`` ranks by; ``ideal:N`` takes N
 # Bytes a vertex at the peak, in addition to counters and a byte for each policy: _RANKED to rank by
-# reads, _DIVIDED if budgets are divided between several types. RMAT of scales 22 and 26 took 35 and
+# reads, _DIVIDED if budgets are divided among several types. RMAT of scales 22 and 26 took 35 and
 # 32, two types of 2 M vertices 47.
 _RANKED = 38
 _DIVIDED = 60
-# To rank by auto, bytes a vertex and bytes a vertex and hop: while all edges are turned, and while
-# it weighs its counts. With 4, 16 and 40 edges a vertex, 2 M to 4 M vertices and 1 to 3 hops, a
-# whole curve took 75 to 99 % of this.
+# Bytes a vertex, and bytes a vertex and hop, that auto takes: _TURNED while it turns all edges, and
+# _WEIGHED while it weighs its counts. With 4, 16 and 40 edges a vertex, 2 M to 4 M vertices and 1
+# to 3 hops, a whole curve took 75 to 99 % of this.
 _TURNED = (72, 14)
 _WEIGHED = (145, 34)
 # Bytes a seed at the peak: its id and its place in shuffled orders, int64.
 _SEED_BYTES = 24
-_OTHER_EPOCH = 2**20  # number of an epoch that is never measured: it would be the millionth
+_OTHER_EPOCH = 2**20  # number of an epoch that no curve reaches
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,9 +48,10 @@ class Compared:
         policies: Name to policy, in order; None for the oracle and the ideal, which are not
             functions of the graph.
         ideals: Name of each ideal to its number of epochs.
-        given: Whether the caller named the policies: then their errors reach the caller.
+        given: Whether the caller named the policies. If so, their errors reach the caller.
         left_out: Policies that do not fit, to the bytes of memory that all would need.
-        few_batches: ``auto`` ranks as a loader with this memory does; nothing is predicted.
+        few_batches: Whether ``auto`` ranks as a loader with this memory does. If so, nothing is
+            predicted.
     """
 
     policies: dict[str, Policy | None]
@@ -61,7 +62,7 @@ class Compared:
 
     @classmethod
     def named(cls, policies: Sequence[str | Policy] | None) -> Compared:
-        """Resolve names and functions; None for the default ones."""
+        """Resolve names and functions; None takes the default ones."""
         if isinstance(policies, str):
             raise TypeError(f"policies must be a list of names or functions, got {policies!r}")
         named: dict[str, Policy | None] = {}
@@ -76,7 +77,7 @@ class Compared:
                 kind = type(policy).__name__
                 raise TypeError(f"policies must be names or functions, got {kind}")
             if name.partition(":")[0] == "ideal":
-                ideals[name] = _ideal_epochs(name)
+                ideals[name] = int(name.partition(":")[2] or _IDEAL_EPOCHS)
                 named[name] = None
             elif policy == ORACLE:
                 named[name] = None
@@ -91,7 +92,7 @@ class Compared:
     ) -> Compared:
         """Leave out policies that do not fit into ``memory``.
 
-        Then ``auto`` becomes what a loader with this memory ranks by.
+        ``auto`` is replaced by the policy of a loader with this memory.
 
         Args:
             memory: As ``memory_budget`` takes it.
@@ -101,11 +102,12 @@ class Compared:
             reads: Most reads of a vertex in the epochs that are counted together.
 
         Raises:
-            ValueError: It does not hold the counts of the graph, or a policy that was named.
+            ValueError: ``memory`` does not hold the counts of the graph, or a named policy.
         """
         if memory_budget(memory) is None:
             return self
-        # A counter for each hop and the seeds; of each policy a byte, see `Cut.segments`.
+        # A vertex has a counter for each hop and for the seeds, and a byte for each policy: see
+        # `Cut.segments`.
         counters = counter_dtype(reads).itemsize * (num_hops + 1)
         held = (counters + len({*self.policies, ORACLE})) * graph.num_nodes + _SEED_BYTES * seeds
         ranking = _RANKED if len(graph.node_types) == 1 else _DIVIDED
@@ -115,7 +117,7 @@ class Compared:
         if nbytes >= every:
             return self
         needed = least_memory(every, held_by_process())
-        # Half for the rows of a few batches, as for a loader that has just begun.
+        # Half for the rows of a few batches, as in a loader that has just begun.
         few = FewBatches(max(1, nbytes // 2 // BYTES_A_ROW), _OTHER_EPOCH)
         kept: dict[str, Policy | None] = {}
         left_out: dict[str, int] = {}
@@ -126,17 +128,17 @@ class Compared:
                 kept[name] = few
             else:
                 kept[name] = policy
-        if left_out and self.given:  # raises: the memory is below `every`
+        if left_out and self.given:  # always raises, as the memory is below `every`
             work_memory(memory, every, whom=f"the policies {', '.join(left_out)} on this graph")
         return replace(self, policies=kept, left_out=left_out, few_batches=True)
 
 
 def _name(policy: Any) -> str:
-    """A policy's name in the curve."""
+    """Name of a policy in the curve."""
     if isinstance(policy, str):
         return policy
     name: str = getattr(policy, "__name__", type(policy).__name__)
-    # A user's function "degree" would be taken for ours in the page and the recommendation.
+    # The page and the recommendation would take a user's function "degree" for ours.
     if name in POLICIES and POLICIES.get(name) is not policy:
         raise ValueError(
             f"policies that are functions must not have the name of a built-in one, got {name!r}"
@@ -145,18 +147,12 @@ def _name(policy: Any) -> str:
 
 
 def _auto_bytes(graph: Graph, num_hops: int) -> int:
-    """Bytes that ``auto`` takes in addition to what a curve keeps; no other policy takes more."""
+    """Bytes that ``auto``, which takes the most, needs in addition to those that a curve keeps."""
     turned, weighed = (
         (fixed + by_hop * num_hops) * graph.num_nodes for fixed, by_hop in (_TURNED, _WEIGHED)
     )
-    # A turned copy of the indices, and about a byte an edge to make it.
+    # The turned copy of the indices, and about a byte an edge to make it.
     for edge_type in graph.edge_types:
         csc = graph.csc_of(edge_type)
         turned += csc.num_edges * (1 + csc.indices.element_size())
     return max(weighed, turned)
-
-
-def _ideal_epochs(name: str) -> int:
-    """Number of epochs of ``"ideal"`` or ``"ideal:N"``."""
-    _, colon, number = name.partition(":")
-    return int(number) if colon else _IDEAL_EPOCHS

@@ -1,4 +1,4 @@
-"""Hit-rate curves by policy and budget, and the policy and cache size that a curve recommends."""
+"""Hit-rate curves by policy and budget, and the recommendation of a policy and cache size."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ class CurveRecord:
         bytes_moved: Bytes an epoch that the cache does not serve; None where no field is named.
         predicted_hit_rate: Hit rate expected without having seen the measured epochs. None: not
             known, as always for the oracle.
-        oracle_hit_rate: Hit rate of a cache of this budget that is filled for each epoch by that
-            epoch's reads: no static cache does better. Rows of several widths are chosen by the
-            bytes they save; then caches that save less may hit more.
-        share_of_oracle: What the cache serves / what that one serves, in bytes where rows have
-            several widths, else in rows.
-        oracle_bytes_moved: ``bytes_moved`` with that cache.
+        oracle_hit_rate: Hit rate of the oracle's cache of this budget, which holds for each epoch
+            what that epoch reads most. No static cache does better. Rows of several widths are
+            chosen by the bytes they save, and caches that save less may then hit more.
+        share_of_oracle: What the cache serves / what the oracle's serves, in bytes where rows have
+            several widths, or else in rows.
+        oracle_bytes_moved: ``bytes_moved`` with the oracle's cache.
     """
 
     policy: str
@@ -56,8 +56,8 @@ class HitRateCurve:
     """Hit rates by policy and budget, from one pass of counting over the measured epochs.
 
     Attributes:
-        records: One for every policy and budget: policies in the order asked for, each with its
-            budgets in that order.
+        records: One for every policy and budget, in the order asked for: all budgets of a policy,
+            then those of the next.
         grid: The same for 1, 2, ... 100 % of the vertices, so that knees and charts do not depend
             on ``records``.
         num_nodes: Vertices of the graph, of all types.
@@ -70,8 +70,8 @@ class HitRateCurve:
         seconds: Wall time of "ranking" (all policies), "counting" (sampling the measured epochs)
             and "summing" (all policies and budgets).
         ranking_seconds: Policy to the wall time of its ranking, with the epochs that it samples.
-        left_out: Default policies for which the memory given was too little, to the bytes that it
-            must be.
+        left_out: Default policies that the given memory was too small for, to the bytes that they
+            need.
     """
 
     records: list[CurveRecord]
@@ -100,29 +100,29 @@ class HitRateCurve:
 
     @property
     def usable(self) -> list[str]:
-        """Policies that training can use: not the oracle and the ideal, which know the future."""
-        known_later = ("oracle", "ideal")
-        return [name for name in self.policies if name.partition(":")[0] not in known_later]
+        """Policies that training can use: all but the oracle and the ideal, which know too much."""
+        hindsight = ("oracle", "ideal")
+        return [name for name in self.policies if name.partition(":")[0] not in hindsight]
 
     @property
     def has_widths(self) -> bool:
         """Whether vertex types have rows of different widths."""
-        # Then a cache that hits less may save more bytes. See `FieldSizes.key` for the "/".
+        # A cache that hits less may then save more bytes. See `FieldSizes.key` for the "/".
         return any("/" in key for key in self.row_bytes)
 
     @property
     def of_links(self) -> bool:
-        """Whether batches begin with edges; then hop 0 are their ends and those of negatives."""
+        """Whether batches start from edges. Hop 0 are then their ends and those of negatives."""
         return bool(self.settings.get("of_links"))
 
     @property
     def few_batches(self) -> bool:
-        """Whether ``auto`` ranked by a few batches, as a loader with the memory given does."""
+        """Whether ``auto`` ranked by a few batches, as in a loader with the given memory."""
         return bool(self.settings.get("few_batches"))
 
     @property
     def unit(self) -> str:
-        """What policies save most of: "bytes" if rows differ in width by type, else "rows"."""
+        """What policies save: "bytes" if rows of several types differ in width, else "rows"."""
         return "bytes" if self.has_widths else "rows"
 
     def served(self, record: CurveRecord) -> float:
@@ -130,61 +130,58 @@ class HitRateCurve:
         return self.saved_share(record) if self.has_widths else record.hit_rate
 
     def oracle_served(self, record: CurveRecord) -> float:
-        """The same of the best cache of this budget."""
+        """The share of the :attr:`unit` that the oracle's cache of this budget serves."""
         if not self.has_widths or record.oracle_bytes_moved is None or not self.bytes_read:
             return record.oracle_hit_rate
         return 1 - record.oracle_bytes_moved / self.bytes_read
 
     def of(self, policy: str) -> list[CurveRecord]:
-        """Records of one policy in the order of the budgets; ValueError if not measured."""
+        """Records of a policy in the order of the budgets; ValueError if it was not measured."""
         found = [record for record in self.records if record.policy == policy]
         if not found:
             raise ValueError(f"policy must be one of {self.policies}, got {policy!r}")
         return found
 
     def whole(self, policy: str) -> list[CurveRecord]:
-        """The records of one policy with all known budgets, those of the grid included, by rows.
+        """The records of a policy with all budgets, those of the grid included, sorted by rows.
 
         Raises as :meth:`of`.
         """
         asked = self.of(policy)
         by_rows = {record.budget_rows: record for record in self.grid if record.policy == policy}
-        # A budget in bytes may buy as many rows as one of the grid: the user's is kept.
+        # Where a budget asked for buys the same number of rows as one of the grid, it is kept.
         by_rows |= {record.budget_rows: record for record in asked}
         return [by_rows[rows] for rows in sorted(by_rows)]
 
     def at(self, policy: str, budget_rows: int) -> CurveRecord:
-        """The record of a policy with a cache of ``budget_rows``; ValueError if not measured."""
+        """The record of a policy with ``budget_rows``; ValueError if that was not measured."""
         for record in self.whole(policy):
             if record.budget_rows == budget_rows:
                 return record
         raise ValueError(f"budget_rows must be those of a measured budget, got {budget_rows}")
 
     def with_budget(self, budget_rows: int) -> list[list[CurveRecord]]:
-        """The records of all policies for each budget asked for and for ``budget_rows``.
+        """The records of all policies for each budget asked for, and for ``budget_rows``.
 
-        The latter stands after the last smaller one, unless it was asked for.
+        If ``budget_rows`` was not asked for, it follows the last smaller budget.
         """
         rows = [[*records] for records in zip(*map(self.of, self.policies), strict=True)]
-        place = 0
-        for i, records in enumerate(rows):
-            if records[0].budget_rows == budget_rows:
-                return rows
-            if records[0].budget_rows < budget_rows:
-                place = i + 1
-        rows.insert(place, [self.at(policy, budget_rows) for policy in self.policies])
+        asked = [records[0].budget_rows for records in rows]
+        if budget_rows not in asked:
+            place = max((i for i, size in enumerate(asked, 1) if size < budget_rows), default=0)
+            rows.insert(place, [self.at(policy, budget_rows) for policy in self.policies])
         return rows
 
     def saved_share(self, record: CurveRecord) -> float:
-        """The share of the bytes that the cache serves; of the rows where bytes are not known."""
+        """The share of the bytes that the cache serves, or of the rows if bytes are not known."""
         if record.bytes_moved is None or not self.bytes_read:
             return record.hit_rate
         return 1 - record.bytes_moved / self.bytes_read
 
     def to_dict(self) -> dict[str, list[Any]]:
-        """The records as columns of one length, for ``pandas.DataFrame``.
+        """The records as columns of equal length, for ``pandas.DataFrame``.
 
-        Rates by epoch, hop and field have a column each: ``hit_rate_epoch_0``, ``hit_rate_hop_0``,
+        Each epoch, hop and field has a column: ``hit_rate_epoch_0``, ``hit_rate_hop_0``,
         ``hit_rate_field_feat``.
         """
         rows = []
@@ -198,7 +195,7 @@ class HitRateCurve:
         return {name: [row[name] for row in rows] for name in (rows[0] if rows else ())}
 
     def to_json(self) -> dict[str, Any]:
-        """All but the grid, for ``json.dumps``; the records are the list ``curve``."""
+        """The curve without its grid, for ``json.dumps``; the records are the list ``curve``."""
         values = asdict(replace(self, grid=[]))
         del values["grid"]
         return {"curve": values.pop("records"), **values}
@@ -212,11 +209,11 @@ class HitRateCurve:
         )
 
 
-_BENDS = 0.1  # height above the straight line, as a share of all bytes, from which a knee is one
-_SMALL = 0.1  # share of the vertices in what is called a small cache
+_BENDS = 0.1  # least height of a knee above the straight line, as a share of all bytes
+_SMALL = 0.1  # share of the vertices in a small cache
 _SHARES = (0.90, 0.95, 0.99)
-_TIE = 0.002  # a fifth of a point: what the noise of another epoch may change
-# The default, then the cheapest first.
+_TIE = 0.002  # a fifth of a point, which another epoch's noise may change
+# Which of equally good policies is recommended: the default, then the cheapest.
 _OF_EQUALS = ("auto", "degree", "adaptive", "random", "vip", "presample")
 
 
@@ -236,18 +233,18 @@ class Recommendation:
 
     Attributes:
         policy: The policy to use.
-        budget_rows, budget_fraction, budget_bytes, hit_rate: The cache it should have, as in
+        budget_rows, budget_fraction, budget_bytes, hit_rate: The recommended cache, as in
             ``CurveRecord``: the knee. If the curve hardly bends, no cache is worth its memory, and
-            this is the small one.
+            these are those of the small one.
         small: A small cache: the smallest measured budget of at least a tenth of the vertices, or
             else the largest.
-        knee: Where the policy's curve bends: the budget at which it is furthest above the straight
-            line from no cache to the largest budget; rows beyond it save less than the average row.
-        bend: Its distance from that line, in [0, 1]: near 0 every row saves as much as any other.
-        smallest_for: Share (0.90, 0.95, 0.99) of what the oracle saves with the largest budget, in
-            reads, or in bytes where rows have several widths, to the smallest budget that saves it;
-            None where none does.
-        reason: The same in words.
+        knee: The budget at which the policy's curve is furthest above the straight line from no
+            cache to the largest budget. Rows beyond it save less than the average row.
+        bend: The knee's distance from that line, in [0, 1]. Near 0 all rows save equally much.
+        smallest_for: Share (0.90, 0.95, 0.99) of what the oracle saves with the largest budget, to
+            the smallest budget that saves this much, or None. It is a share of the reads, or of the
+            bytes where rows have several widths.
+        reason: The recommendation in words.
     """
 
     policy: str
@@ -263,11 +260,11 @@ class Recommendation:
 
     @property
     def worth_it(self) -> bool:
-        """Whether the curve bends: if it is nearly straight, a cache of 10% saves about 10%."""
+        """Whether the curve bends. If it is nearly straight, a cache of 10% saves about 10%."""
         return self.bend >= _BENDS
 
     def to_json(self) -> dict[str, Any]:
-        """All of it for ``json.dumps``; keys of ``smallest_for`` are "0.90", "0.95", "0.99"."""
+        """The recommendation for ``json.dumps``; keys of ``smallest_for`` are "0.90" and so on."""
         values = asdict(self) | {"worth_it": self.worth_it}
         values["smallest_for"] = {
             f"{share:.2f}": choice for share, choice in values["smallest_for"].items()
@@ -278,9 +275,9 @@ class Recommendation:
 def recommend(curve: HitRateCurve) -> Recommendation:
     """Choose the policy that saves most on average over the budgets, and the knee of its curve.
 
-    Policies are compared by the share of the bytes that the cache serves, on the curve's grid. The
+    Policies are compared on the curve's grid by the share of the bytes that the cache serves. The
     default policy, or else a cheaper one, replaces the best if it saves at most a fifth of a point
-    less with every budget. The knee is that of kneedle (Satopaa et al., ICDCS workshops 2011)
+    less with every budget. The knee is found by kneedle (Satopaa et al., ICDCS workshops 2011)
     without smoothing.
 
     Raises:
@@ -295,11 +292,11 @@ def recommend(curve: HitRateCurve) -> Recommendation:
     smallest: dict[float, BudgetChoice | None] = dict.fromkeys(_SHARES)
     for share in _SHARES:
         for record in records:
-            # The oracle reaches `most` itself but for the last bit of the division.
+            # The oracle itself reaches `most`, up to the last bit of the division.
             if curve.saved_share(record) >= share * most - 1e-12:
                 smallest[share] = _choice(record)
                 break
-    # Rounded: a tenth of the vertices is seldom a whole number, 0.0999 is meant as well.
+    # Rounded: a tenth of the vertices is seldom a whole number, and 0.0999 is accepted, too.
     small = next((r for r in records if round(r.budget_fraction, 2) >= _SMALL), records[-1])
     bends = bend >= _BENDS
     chosen = knee if bends else small
@@ -324,20 +321,20 @@ def _best(curve: HitRateCurve) -> str:
     for policy, shares in saved.items():
         if all(own >= most - _TIE for own, most in zip(shares, saved[best], strict=True)):
             close.append(policy)
-    # A user's functions come last: what they cost is not known.
+    # A user's functions come last, as their cost is not known.
     place = {policy: place for place, policy in enumerate(_OF_EQUALS)}
     return min(close, key=lambda policy: place.get(policy.partition(":")[0], len(place)))
 
 
 def _known(curve: HitRateCurve, policy: str) -> list[CurveRecord]:
-    """The grid's records, or without a grid those asked for, in the order of their budgets."""
+    """The records of the grid, or if there is no grid those asked for, sorted by budget."""
     found = [record for record in curve.grid if record.policy == policy] or curve.of(policy)
     return sorted(found, key=lambda record: (record.budget_rows, record.hit_rate))
 
 
 def _knee(curve: HitRateCurve, records: Sequence[CurveRecord]) -> tuple[CurveRecord, float]:
     """The record furthest above the straight line from no cache to the last, and its distance."""
-    # kneedle: the maximum of y(x) - x * y(last) / x(last), with y the share that is saved.
+    # Kneedle: the maximum of y(x) - x * y(last) / x(last), where y is the share that is saved.
     last = records[-1]
     slope = curve.saved_share(last) / last.budget_rows if last.budget_rows else 0.0
     above = [curve.saved_share(record) - slope * record.budget_rows for record in records]

@@ -53,40 +53,41 @@ def hit_rate_curve(
 ) -> HitRateCurve:
     """Compute the hit rate of every policy with every budget on real, sampled epochs.
 
-    The measured epochs are those of a loader with this ``seed`` and ``shuffle=True``: its hit rates
-    are the curve's. An epoch is sampled once for all policies and budgets, and no field is read.
+    The measured epochs are those of a loader with this ``seed`` and ``shuffle=True``, so that its
+    hit rates are the curve's. An epoch is sampled once for all policies and budgets, and no field
+    is read.
 
     Args:
         graph, sampler, batch_size, seed, drop_last: As for a loader.
         seeds: Ids of the training vertices, shape ``(n,)``, int32 or int64; a mapping from type for
-            several types. Of edges where the sampler is a ``pagraph.sampling.EdgeBatches``, as the
-            loaders of links make it.
+            several types. Ids of edges if the sampler is a ``pagraph.sampling.EdgeBatches``, as in
+            loaders of links.
         epochs: Epochs to measure.
-        policies: Names or functions, see ``pagraph.cache``; besides them ``"oracle"``, which ranks
-            by the reads of each measured epoch itself, and ``"ideal"`` (``"ideal:N"``), which ranks
-            by the mean of 30 (N) other epochs. Of ``"adaptive"`` the epochs after the first, which
-            it learns from, are measured. Default: auto, degree, presample, vip, random and the
-            oracle, but for those that this sampler does not suit.
+        policies: Names or functions, see ``pagraph.cache``. Also ``"oracle"``, which ranks by the
+            reads of the measured epoch itself, and ``"ideal"`` (``"ideal:N"``), which ranks by the
+            mean of 30 (N) other epochs. ``"adaptive"`` learns from the first epoch, and is measured
+            on the others. Default: auto, degree, presample, vip, random and oracle, without those
+            that do not suit this sampler.
         budgets: Rows as an int, shares of the vertices (0.1, "10%"), or bytes ("2GiB", tables
             included).
-        threads: Threads that sample. Default: one for each processor, at most 8.
-        fields: Fields that are read for the input nodes, for their widths. For several vertex types
-            a mapping from type to names. Default: none; then all vertices count the same, and bytes
+        threads: Sampling threads. Default: one per processor, at most 8.
+        fields: Fields read for the input nodes, for their widths; for several vertex types, a
+            mapping from type to names. Default: none. All vertices then count the same, and bytes
             are not known.
-        labels: The same for the seeds. All fields of a vertex are cached together here; a loader
-            that expects the reads of both may cache more rows of one than of the other.
-        memory: Bytes that this may take, what the process holds already beyond an eighth among them
-            (1073741824, "4GiB"). Where they do not hold the arrays of auto, vip and presample,
-            ``auto`` ranks by a few batches, as a loader with this memory does, the default ones of
-            the others are left out (see ``left_out`` of the curve), and nothing is predicted.
-            Default: no limit.
-        progress: Called with the batches done and all batches, by the threads that sample.
+        labels: Fields read for the seeds. The curve caches all fields of a vertex together; a
+            loader that expects the reads of both may cache more rows of one than of the other.
+        memory: Limit of memory in bytes (1073741824, "4GiB"). It includes what the process already
+            holds beyond an eighth. If it is too small for the arrays of auto, vip and presample,
+            ``auto`` ranks by a few batches, as in a loader with this memory. Defaults among the
+            others are left out (see ``left_out`` of the curve), and nothing is predicted. Default:
+            no limit.
+        progress: Called with the batches done and all batches, by the sampling threads.
 
     Raises:
-        ValueError: An unknown policy, a field that the graph does not have, a budget that is
-            negative, NaN or more than all vertices, no seeds, fewer than 1 epoch, memory that does
-            not hold the counts of all vertices or a policy that was named.
-        TypeError, IndexError: An argument of a wrong type, a seed outside the graph.
+        ValueError: A policy or field is unknown. A budget is negative, NaN or more than all
+            vertices. There are no seeds, or ``epochs`` is below 1. The memory does not hold the
+            counts of all vertices, or a named policy.
+        TypeError, IndexError: An argument has a wrong type, or a seed is outside the graph.
     """
     as_integer("epochs", epochs, least=1)
     if not isinstance(sampler, MiniBatchSampler):
@@ -109,8 +110,8 @@ def hit_rate_curve(
     batches = len(order)
     if not batches:
         raise ValueError(f"seeds must fill at least 1 batch of {batch_size}, got {num_seeds}")
-    # Reads of a vertex at most, which decide how wide the counters are. An ideal's epochs are
-    # counted together.
+    # The most reads of a vertex decide the width of the counters. An ideal's epochs are counted
+    # together.
     most = batches * most_repeats(order, sampler) * max([1, *compared.ideals.values()])
     compared = compared.within(memory, graph, sampler.num_hops, seeds=num_seeds, reads=most)
     threads = default_threads() if threads is None else as_integer("threads", threads, least=1)
@@ -125,7 +126,7 @@ def hit_rate_curve(
     count = partial(count_accesses, graph, seeds, sampler, **given)
     clock = _Clock()
     ranks = _Rankings(graph, seeds, sampler, batch_size, seed)
-    # The budgets asked for come first, the grid's after them: see `places` below.
+    # The budgets asked for, then those of the grid.
     tally = Tally(sizes, [*asked, *grid], threads)
     _measure(tally, count, compared, epochs=epochs, ranks=ranks, clock=clock)
     settings = {
@@ -135,7 +136,7 @@ def hit_rate_curve(
         "epochs": epochs,
         "seed": seed,
     }
-    # Only where they hold: the settings of most runs are shown without them.
+    # Only if true, so that most runs show no such settings.
     if of_links:
         settings["of_links"] = True
     if compared.few_batches:
@@ -167,11 +168,11 @@ def _measure(
     ranks: _Rankings,
     clock: _Clock,
 ) -> None:
-    """Rank, count the epochs and add them up; the oracle ranks again for each."""
+    """Rank, and count and add up the epochs, for each of which the oracle ranks again."""
     with clock("ranking"):
         cuts = ranks.each(compared.policies, tally.cut, required=compared.given)
         for name, number in compared.ideals.items():
-            # Epochs after the measured ones: what it knows is the distribution, not the draw.
+            # By epochs after the measured ones: it knows the distribution, not the draw.
             cuts[name] = tally.cut(_by_reads(count(epochs=range(epochs, epochs + number))))
         tally.expected = None if compared.few_batches else ranks.expectation()
     for epoch in range(epochs):
@@ -186,8 +187,7 @@ def _measure(
 
 def _by_reads(counts: AccessCounts) -> dict[str, Ranking]:
     """Rank the vertices of every type by their reads."""
-    # Of several epochs these are sums, in the order of the means: fine for ranking, but not reads
-    # an epoch.
+    # Sums over several epochs rank as their means do, but are no reads per epoch.
     return {
         ntype: replace(Ranking.of_reads(counts.reads(ntype)), per_epoch=False)
         for ntype in counts.node_types
@@ -195,7 +195,7 @@ def _by_reads(counts: AccessCounts) -> dict[str, Ranking]:
 
 
 class _Clock:
-    """Adds up wall time by part."""
+    """Adds up wall time by part of the work."""
 
     def __init__(self) -> None:
         self.seconds = dict.fromkeys(("ranking", "counting", "summing"), 0.0)
@@ -209,7 +209,7 @@ class _Clock:
 
 @dataclass(eq=False)
 class _Rankings:
-    """Ranks a graph's vertices; ``seconds`` maps each policy to the wall time of its ranking."""
+    """Ranks a graph's vertices. ``seconds`` maps each policy to the wall time of its ranking."""
 
     graph: Graph
     seeds: Any
@@ -217,12 +217,12 @@ class _Rankings:
     batch_size: int
     seed: int
     seconds: dict[str, float] = field(default_factory=dict)
-    # The best predictor so far, and the reads it expects. The others' are dropped: they are 8
-    # bytes a vertex each.
+    # The best predictor so far, and the reads that it expects. Those of others are dropped, as they
+    # take 8 bytes a vertex.
     _expected: tuple[str, dict[str, Float64Array]] | None = None
 
     def __post_init__(self) -> None:
-        # Turned once, or each policy would turn all edges again.
+        # Turned here, or each policy would turn all edges again.
         if isinstance(self.sampler, HopSampler) and self.sampler.edge_dir != "in":
             self.graph = turned(self.graph, self.sampler.edge_dir)
             self.sampler = self.sampler.with_in_edges()
@@ -234,10 +234,10 @@ class _Rankings:
         *,
         required: bool,
     ) -> dict[str, Cut]:
-        """Rank by each policy that is not None; returns what ``take`` makes of the rankings.
+        """Rank by each policy that is not None, and return what ``take`` makes of the ranking.
 
         One ranking is in memory at a time. Unless ``required``, policies that raise ValueError are
-        left out: a default policy need not suit the sampler.
+        left out, as a default policy need not suit the sampler.
         """
         kept = {}
         for name, policy in named.items():
@@ -250,9 +250,9 @@ class _Rankings:
         return kept
 
     def expectation(self) -> dict[str, Float64Array] | None:
-        """Expected reads an epoch, shape ``(num_nodes, 1)`` by type.
+        """Expected reads per epoch by type, each of shape ``(num_nodes, 1)``.
 
-        By the first of auto, vip and presample that knows them; None if none does.
+        They come from the first of auto, vip and presample that knows them; None if none does.
         """
         for name in _PREDICTORS:
             if name not in self.seconds:
@@ -280,13 +280,13 @@ class _Rankings:
 
     @property
     def _better_predictors(self) -> tuple[str, ...]:
-        """Those that come before the one known."""
+        """Predictors that are better than the known one."""
         if self._expected is None:
             return _PREDICTORS
         return _PREDICTORS[: _PREDICTORS.index(self._expected[0])]
 
     def _reads_of(self, rankings: Mapping[str, Ranking]) -> dict[str, Float64Array] | None:
-        """Scores in the order of the vertices; None unless all of them are reads an epoch."""
+        """Scores by vertex; None unless all of them are reads per epoch."""
         reads = {}
         for ntype, ranking in rankings.items():
             if ranking.scores is None or not ranking.per_epoch:

@@ -1,4 +1,4 @@
-"""Time by stage of real epochs of :class:`pagraph.Loader`, optionally with a GraphSAGE step."""
+"""Times real epochs of :class:`pagraph.Loader` by stage, optionally with a GraphSAGE step."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ LOADING_STAGES = {
     "copying": "the reader hands batches to the device",
     "computing": "the reader computes with the batch",
 }
-"""Stage to a description. Those of workers are summed over threads; those of the reader make up the
-epoch."""
+"""Stage to its description. Times of workers are summed over threads; those of the reader make up
+the epoch."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class EpochTimes:
     """Times of one epoch.
 
     Attributes:
-        epoch, batches: Its number, and the batches read.
+        epoch, batches: Number of the epoch, and the batches that were read.
         seconds: Wall time.
         stages: Seconds by stage, see ``LOADING_STAGES``.
         hit_rate: Rows served by the cache / rows asked for, of cacheable fields.
@@ -62,7 +62,7 @@ class LoadingTimes:
     """Times of several epochs of a loader, by stage.
 
     The first epoch also compiles kernels and fills the cache. ``settings`` are the arguments of the
-    run, ``cache`` is the cache plan in words.
+    run; ``cache`` is the cache plan in words.
     """
 
     epochs: list[EpochTimes]
@@ -71,7 +71,7 @@ class LoadingTimes:
 
     @property
     def medians(self) -> dict[str, float]:
-        """Stage to the median of its seconds an epoch; ``"epoch"`` is the wall time.
+        """Stage to its median seconds per epoch; ``"epoch"`` is the wall time.
 
         The first of several epochs is left out.
         """
@@ -80,7 +80,7 @@ class LoadingTimes:
         return stages | {"epoch": median(e.seconds for e in epochs)}
 
     def to_json(self) -> dict[str, Any]:
-        """All of it for ``json.dumps``."""
+        """The times for ``json.dumps``."""
         return asdict(self) | {"medians": self.medians}
 
 
@@ -115,16 +115,16 @@ def measure_loading(
             loader.
         prefetch, lookahead, memory, seed: As for the loader.
         policy: The loader's ``cache_policy``.
-        epochs: Epochs to run; of several the first is a warm-up that ``LoadingTimes.medians``
+        epochs: Epochs to run. The first of several is a warm-up, which ``LoadingTimes.medians``
             leaves out.
-        compute: Training step, called with every batch. Default: none. The page shows its
-            ``description``, if any.
+        compute: Training step, called with every batch; default: none. The page shows its
+            ``description``, if it has one.
         trace: File for a timeline of the run (see ``Loader.trace``).
         progress: Called with the batches done and all batches.
 
     Raises:
-        ValueError: ``epochs`` is below 1, there are no seeds, a field does not exist, the graph is
-            not homogeneous.
+        ValueError: ``epochs`` is below 1, there are no seeds, a field does not exist, or the graph
+            is not homogeneous.
         TypeError, IndexError: As the loader.
         OSError: ``trace`` cannot be written.
     """
@@ -159,14 +159,12 @@ def measure_loading(
         "cache": str(cache),
         "policy": str(policy),
         "device": str(loader.device),
-    }
-    settings |= {
         "epochs": epochs,
         "seed": seed,
         "sampler": repr(sampler),
         "computes": compute is not None,
+        "step": getattr(compute, "description", None),
     }
-    settings["step"] = getattr(compute, "description", None)
     tracing = nullcontext() if trace is None else loader.trace(trace)
     with tracing:
         times = [_epoch(loader, number, epochs, compute, progress) for number in range(epochs)]
@@ -180,8 +178,8 @@ def _epoch(
     compute: Callable[[MiniBatch], object] | None,
     progress: Progress | None,
 ) -> EpochTimes:
-    # The clock is read with the device at rest: CUDA runs behind Python, and what a batch left to
-    # do would be counted as the next batch's.
+    # The clock is read with the device idle. CUDA runs asynchronously, and work that a batch left
+    # would be counted as the next batch's.
     computing = 0.0
     begin = _now(loader.device)
     for done, batch in enumerate(loader, 1):
@@ -202,8 +200,8 @@ def _epoch(
 def _stages(stats: EpochStats, *, on_cpu: bool) -> dict[str, float]:
     """Rename the loader's stages, and split the reader's waiting by what it waits for."""
     seconds = stats.seconds
-    # The reader's "waiting" contains both. This loader's batches need no building but the copy to
-    # the device; on the CPU there is no copy.
+    # The reader's "waiting" includes filling and copying. This loader's "building" is only the copy
+    # to the device; on the CPU there is none.
     copying = 0.0 if on_cpu else seconds.get("building", 0.0)
     filling = seconds.get("filling", 0.0)
     return {
@@ -216,22 +214,23 @@ def _stages(stats: EpochStats, *, on_cpu: bool) -> dict[str, float]:
 
 
 def _now(device: torch.device) -> float:
-    """Read the clock once the device's pending work is done."""
+    """Read the clock after the device has finished its pending work."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     return time.perf_counter()
 
 
 class SageStep:
-    """GraphSAGE training step on the batches of ``pagraph.Loader``: forward, backward, Adam; every
-    label is class 0.
+    """A GraphSAGE training step on batches of ``pagraph.Loader``: forward, backward and Adam.
+
+    Every label is class 0.
 
     Args:
         fields: Names of the input fields; their rows are flattened and concatenated.
-        width: Values in these rows.
-        hops: Layers.
+        width: Number of values in these rows.
+        hops: Number of layers.
         hidden, classes: Widths of the hidden layers and of the last.
-        device: Where the batches are.
+        device: Device of the batches.
     """
 
     def __init__(
@@ -262,7 +261,7 @@ class SageStep:
             x = layer(torch.cat([x[: block.num_dst], _mean(block, x)], 1))
             if i != last:
                 x = x.relu()
-        # The time of a step does not depend on the labels, and the graph may have none.
+        # The graph may have no labels, and a step takes the same time with any.
         classes = torch.zeros(len(x), dtype=torch.int64, device=x.device)
         loss = nn.functional.cross_entropy(x, classes)
         self._optimizer.zero_grad()
@@ -272,7 +271,7 @@ class SageStep:
 
 
 def _mean(block: Block, x: Tensor) -> Tensor:
-    """The mean of each destination vertex's sampled in-neighbours; zeros without any."""
+    """The mean of each destination's sampled in-neighbours; zeros where there are none."""
     degrees = (block.indptr[1:] - block.indptr[:-1]).long()
     ends = torch.repeat_interleave(torch.arange(block.num_dst, device=x.device), degrees)
     total = torch.zeros(block.num_dst, x.shape[1], device=x.device)

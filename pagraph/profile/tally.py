@@ -1,4 +1,4 @@
-"""Hits of every policy's cache at every budget, summed over the counted epochs."""
+"""Counts hits of every policy's cache at every budget, over the counted epochs."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ if TYPE_CHECKING:
 class Tally:
     """Adds up hits by policy, epoch, vertex type, budget and hop.
 
-    ``expected`` are the expected reads of each vertex by type, shape ``(num_nodes, 1)``; None if
-    not known. ``threads`` is how many add up policies at the same time.
+    ``expected`` are the expected reads of each vertex by type, shape ``(num_nodes, 1)``, or None.
+    ``threads`` add up policies in parallel.
     """
 
     sizes: FieldSizes
     budgets: Sequence[Spending]
     threads: int = 1
     expected: Mapping[str, Array] | None = None
-    # One array an epoch: reads (types, hops); by policy hits (types, budgets, hops).
+    # An array per epoch: reads of shape (types, hops), and by policy hits (types, budgets, hops).
     _reads: list[Array] = field(default_factory=list)
     _hits: dict[str, list[Array]] = field(default_factory=dict)
-    # By policy: one array (budgets,), of "adaptive" one an epoch, since it changes its ranking.
+    # By policy an array of shape (budgets,); "adaptive", which ranks again, has one per epoch.
     _predicted: dict[str, list[Array]] = field(default_factory=dict)
 
     def cut(self, rankings: Mapping[str, Ranking]) -> Cut:
@@ -43,14 +43,14 @@ class Tally:
         segments = {}
         places = {}
         for ntype, bought in self.sizes.rows.divide(rankings, self.budgets).items():
-            # Budgets often buy the same number of a type; counts are summed between different ones.
+            # Budgets often buy the same number of a type. Counts are summed between different ones.
             ends, where = np.unique(bought, return_inverse=True)
             places[ntype] = where.reshape(-1)
             segments[ntype] = _numbered(rankings[ntype].ids, ends, self.sizes.rows.num_nodes[ntype])
         return Cut(segments, places)
 
     def add(self, counts: AccessCounts, cuts: Mapping[str, Cut]) -> None:
-        """Add an epoch: its reads, and by policy what caches hold in it."""
+        """Add an epoch's reads, and its hits in each policy's cut."""
         from . import _hits
 
         by_type = {ntype: counts.counters(ntype) for ntype in self.sizes.rows.cached_types}
@@ -60,7 +60,7 @@ class Tally:
             _hits.add_columns(values, reads)
             sums.append(reads)
         self._reads.append(np.stack(sums))
-        # The kernels release the interpreter's lock, so that policies run in parallel.
+        # The kernels release the GIL, so that policies run in parallel.
         with ThreadPoolExecutor(self.threads, thread_name_prefix="pagraph-tally") as pool:
             every = pool.map(lambda cut: cut.hits(by_type), cuts.values())
             for policy, hits in zip(cuts, every, strict=True):
@@ -72,12 +72,9 @@ class Tally:
         self, expected: Mapping[str, Array], cuts: Mapping[str, Cut], pool: ThreadPoolExecutor
     ) -> None:
         """Add the expected hit rates of the policies whose cut is new."""
-        unknown = []
-        for policy in cuts:
-            # Nothing predicts the oracle: it is cut by the very reads that are to be predicted.
-            is_cut_again = policy == ADAPTIVE
-            if is_cut_again or policy not in (ORACLE, *self._predicted):
-                unknown.append(policy)
+        # The oracle is cut by the reads that are to be predicted. Adaptive is cut for each epoch.
+        known = {ORACLE, *self._predicted} - {ADAPTIVE}
+        unknown = [policy for policy in cuts if policy not in known]
         reads = np.float64(
             sum(float(expected[ntype].sum()) for ntype in self.sizes.rows.cached_types)
         )
@@ -87,22 +84,22 @@ class Tally:
 
     @property
     def policies(self) -> list[str]:
-        """Those whose hits were added."""
+        """Policies whose hits were added."""
         return list(self._hits)
 
     @property
     def reads_by_hop(self) -> list[float]:
-        """Rows of input nodes an epoch asks for, of the types that can be cached, by hop."""
+        """Rows of input nodes that an epoch reads of cacheable types, by hop."""
         # (epochs, types, hops): the mean over epochs, the sum over types.
         return [float(reads) for reads in np.mean(self._reads, 0).sum(0)]
 
     @property
     def bytes_read(self) -> int | None:
-        """Bytes an epoch asks for."""
+        """Bytes that an epoch reads."""
         return self._bytes_moved(np.sum(self._reads, 0), len(self._reads))
 
     def records(self, policies: Sequence[str], places: Sequence[int]) -> list[CurveRecord]:
-        """One record for every policy and each of the budgets at these places."""
+        """A record for every policy and each of the budgets at these places."""
         return [record for policy in policies for record in self._records(policy, places)]
 
     def _records(self, policy: str, places: Sequence[int]) -> list[CurveRecord]:
@@ -150,20 +147,20 @@ class Tally:
         self, rate: float, oracle: float, moved: int | None, least: int | None, reads: Array
     ) -> float:
         """What a cache serves / what the oracle's does, in bytes if there are several types."""
-        # A cache of several types is filled by bytes saved a byte held: its share of the rows may
-        # be above the oracle's.
+        # A cache of several types is filled by bytes saved per byte held, so that its hit rate in
+        # rows may be above the oracle's.
         every = self._bytes_moved(reads.sum(0), len(reads))
         several = len(self.sizes.rows.cached_types) > 1
         if several and every and moved is not None and least is not None:
             rate = every - moved
             oracle = every - least
-        # Where nothing can be served, serving nothing is the best.
+        # Where the oracle serves nothing, every cache is as good.
         return float(rate / oracle) if oracle else 1.0
 
     def _by_field(self, hits: Array, reads: Array) -> dict[str, float]:
         """Hit rates of all fields, from hits and reads by type and hop."""
         rates = {}
-        # Labels are read of the seeds, which are hop 0, inputs of the vertices of all hops.
+        # Labels are read for the seeds, which are hop 0. Inputs are read for all hops.
         for t, ntype in enumerate(self.sizes.rows.cached_types):
             for name in self.sizes.inputs.get(ntype, ()):
                 rates[self.sizes.key(ntype, name)] = float(_ratio(hits[t].sum(), reads[t].sum()))
@@ -172,7 +169,7 @@ class Tally:
         return rates
 
     def _bytes_moved(self, misses: Array, epochs: int) -> int | None:
-        """Bytes an epoch, from the misses of ``epochs`` epochs by type and hop."""
+        """Bytes per epoch, from the misses of ``epochs`` epochs by type and hop."""
         if self.sizes.rows.row_bytes is None:
             return None
         moved = 0
@@ -190,14 +187,14 @@ def _ratio(hits: Any, reads: Any) -> Any:
 
 @dataclass(frozen=True, eq=False)
 class Cut:
-    """The smallest budget that buys each vertex, of one ranking.
+    """The smallest budget that buys each vertex, by one ranking.
 
-    Budgets that buy equally many vertices of a type are one; of the different ones, ascending:
+    Budgets that buy the same number of a type's vertices have the same number. Numbers ascend.
 
     Attributes:
-        segments: Vertex type to the place of the first that buys each vertex, or their number if
-            none does; shape ``(num_nodes,)``, uint8 or uint16.
-        places: Vertex type to the place of each budget, shape ``(num_budgets,)``.
+        segments: Vertex type to the number of the first budget that buys each vertex, or one more
+            than the last if none does; shape ``(num_nodes,)``, uint8 or uint16.
+        places: Vertex type to the number of each budget, shape ``(num_budgets,)``.
     """
 
     segments: dict[str, Array]
@@ -223,19 +220,19 @@ class Cut:
             # A row for each different budget, and one for the vertices that none buys.
             sums = np.zeros((int(places.max()) + 2, of_type.shape[1]), dtype)
             _hits.add_segments(self.segments[ntype], of_type, sums)
-            # A budget buys all that the smaller ones do.
+            # A budget buys all that smaller ones buy.
             hits.append(sums.cumsum(0)[places])
         return np.stack(hits)
 
 
 def _numbered(ids: Tensor, ends: Array, num_nodes: int) -> Array:
-    """For each vertex the first of the ascending ``ends`` after its place in ``ids``.
+    """For each vertex, the number of the first end after its place in ``ids``.
 
-    ``len(ends)`` if there is none.
+    ``ends`` are ascending; ``len(ends)`` for places after the last.
     """
     from . import _hits
 
-    # The smallest type that holds len(ends): the cuts of all policies are in memory at once.
+    # The smallest dtype that holds len(ends), as the cuts of all policies are in memory at once.
     dtype = np.uint8 if len(ends) < 2**8 else np.uint16
     segments = np.full(num_nodes, len(ends), dtype)
     _hits.number_segments(ids.numpy(), ends, segments)

@@ -1,5 +1,4 @@
-"""Reports of a profile: an HTML page, a matplotlib chart, sentences; draws results, measures
-nothing."""
+"""Reports of a profile: an HTML page, charts by matplotlib, and sentences."""
 
 from .page import html_page
 from .plot import save_plot

@@ -1,4 +1,4 @@
-"""A profile as one self-contained HTML page; its text and style are in ``page.html``."""
+"""A profile as a self-contained HTML page, made from the template ``page.html``."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from .words import (
 if TYPE_CHECKING:
     from ..profile import CurveRecord, HitRateCurve, LoadingTimes, Recommendation
 
-_POINTS_AN_INCH = 72  # of the coordinates of an SVG by matplotlib
+_POINTS_AN_INCH = 72  # coordinates of matplotlib's SVG files are in points
 
 
 def html_page(
@@ -45,16 +45,16 @@ def html_page(
 ) -> str:
     """Format a profile as one page that needs no network: the answer first, all numbers last.
 
-    Names are escaped. Without matplotlib the page has its tables and says how to get the charts.
+    Names are escaped. Without matplotlib the page has tables only, and says how to get charts.
 
     Args:
         curve: Hit rates.
         title: Name of the graph.
         recommendation: Default: that of :func:`pagraph.profile.recommend`, which raises ValueError
-            if there is none.
+            if it finds none.
         loading: Times of real epochs.
-        spans: Spans of a trace of such epochs, see :func:`pagraph.report.times.read_spans`.
-        facts: More about the run, shown under "how this was measured".
+        spans: Spans of a trace of these epochs, see :func:`pagraph.report.times.read_spans`.
+        facts: More about the run, for the section "how this was measured".
         command: Shell command that trains with the recommended cache.
     """
     recommendation = recommendation or recommend(curve)
@@ -95,7 +95,7 @@ def _charts(
     loading: LoadingTimes | None,
     spans: Sequence[Span],
 ) -> dict[str, Any]:
-    """SVG by the chart's name, and what the page's script needs; empty without matplotlib."""
+    """Charts as SVG by name, and data of the page's script; empty without matplotlib."""
     try:
         require_matplotlib()
     except MissingDependencyError:
@@ -117,7 +117,7 @@ def _charts(
 def _points(curve: HitRateCurve, best: CurveRecord, axes: Any) -> list[dict[str, Any]]:
     """What the script shows for each budget: its place, words, and every policy's hit rate.
 
-    ``x`` is the budget's place in the SVG, ``dx`` how far from the recommended one it is.
+    ``x`` is the budget's place in the SVG, ``dx`` its distance from the recommended one.
     """
 
     def place(record: CurveRecord) -> float:
@@ -143,7 +143,7 @@ def _budget_words(curve: HitRateCurve, record: CurveRecord) -> str:
 
 
 def _key(curve: HitRateCurve, recommendation: Recommendation) -> list[dict[str, Any]]:
-    """Legend of the hit rates: each policy's line and hit rate at the budget, the best first."""
+    """Legend of the hit rates: each policy's line, and its rate at the budget, best first."""
     records = [curve.at(policy, recommendation.budget_rows) for policy in curve.policies]
     records.sort(key=curve.served, reverse=True)
     styles = policy_styles(curve.policies)

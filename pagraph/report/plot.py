@@ -1,5 +1,4 @@
-"""Charts of a profile: hit rates by budget, hits by hop, stages of epochs, a timeline. Needs
-matplotlib."""
+"""Charts of a profile by matplotlib: rates by budget, hits by hop, stages, and a timeline."""
 
 from __future__ import annotations
 
@@ -29,9 +28,9 @@ from .words import hop_name
 if TYPE_CHECKING:
     from ..profile import CurveRecord, HitRateCurve, LoadingTimes, Recommendation
 
-# Inches. A page scales charts to its width, and their text along: bars with long names are as wide
-# as a phone, the curves wider, whose text the style sheet enlarges there, and a timeline may be
-# scrolled.
+# Inches. A page scales charts, and their text with them, to its width. Bars with long names are as
+# wide as a phone. The curves are wider, and the style sheet enlarges their text on a phone. A
+# timeline may be scrolled.
 _CURVES_WIDTH = 6.2
 _BARS_WIDTH = 4.8
 _TIMELINE_WIDTH = 10.0
@@ -54,8 +53,7 @@ def save_plot(
         title: Name of the graph.
 
     Raises:
-        ValueError: The path ends in something else, or the curve has no policy that training can
-            use.
+        ValueError: The path has another ending, or the curve has no policy that training can use.
         MissingDependencyError: matplotlib is not installed.
         OSError: The file cannot be written.
     """
@@ -65,7 +63,7 @@ def save_plot(
 
 
 def profile_figure(curve: HitRateCurve, recommendation: Recommendation, title: str) -> Any:
-    """Hit rates and hops side by side, with titles and a legend: a picture that stands alone."""
+    """Hit rates and hops side by side, with titles and a legend, for a file."""
     best = curve.at(recommendation.policy, recommendation.budget_rows)
     figure = _new_figure(14.0, 5.2)
     left, right = figure.subplots(1, 2, width_ratios=[4, 3])
@@ -83,7 +81,7 @@ def profile_figure(curve: HitRateCurve, recommendation: Recommendation, title: s
 
 
 def rate_figure(curve: HitRateCurve, recommendation: Recommendation) -> Any:
-    """Hit rates alone, for a page that has their key beside them."""
+    """Hit rates alone, for a page that has its own legend."""
     best = curve.at(recommendation.policy, recommendation.budget_rows)
     figure = _new_figure(_CURVES_WIDTH, 4.4)
     _draw_rates(figure.subplots(), curve, best, advised=recommendation.worth_it)
@@ -98,7 +96,7 @@ def hop_figure(curve: HitRateCurve, best: CurveRecord) -> Any:
 
 
 def _new_figure(width: float, height: float) -> Any:
-    # Not pyplot, which would keep the figure and may look for a display.
+    # Not pyplot, which keeps figures and may look for a display.
     from matplotlib.figure import Figure
 
     return Figure(figsize=(width, height), layout="constrained")
@@ -107,16 +105,16 @@ def _new_figure(width: float, height: float) -> Any:
 def _draw_rates(axes: Any, curve: HitRateCurve, best: CurveRecord, *, advised: bool) -> None:
     budget = 100 * best.budget_fraction
     rate = 100 * curve.served(best)
-    # The policies named first lie on top of the others, and the recommended one on top of all.
+    # Policies named first are drawn on top of others, and the recommended one on top of all.
     styles = reversed(policy_styles(curve.policies).items())
     for zorder, (policy, style) in enumerate(styles, start=3):
         records = curve.whole(policy)
-        # From no cache, which never hits.
+        # Curves start at no cache, which never hits.
         x = [0.0, *(100 * record.budget_fraction for record in records)]
         y = [0.0, *(100 * curve.served(record) for record in records)]
         (line,) = axes.plot(x, y, color=style.color, lw=1.8, label=policy, zorder=zorder)
         if style.dash:
-            # Matplotlib takes dashes in widths of the line.
+            # Matplotlib measures dashes in line widths.
             line.set_linestyle((0, [length / 1.8 for length in style.dash]))
         if policy == best.policy:
             line.set(linewidth=3.2, zorder=50)
@@ -161,7 +159,7 @@ def _add_rate_legend(axes: Any, curve: HitRateCurve, best: CurveRecord) -> None:
         [f"{percent(curve.served(record))}  {record.policy}" for record in records],
         title=title,
         loc="upper left",
-        # Outside: with few budgets or many policies there is no free corner.
+        # Outside, as with few budgets or many policies no corner is free.
         bbox_to_anchor=(1.01, 1.0),
         borderaxespad=0.0,
         frameon=False,
@@ -195,7 +193,7 @@ def stage_figure(loading: LoadingTimes) -> Any:
     for place, seconds_by_stage in enumerate(bars.values()):
         end = 0.0
         for stage, seconds in seconds_by_stage.items():
-            # A label that begins with an underscore stays out of the legend.
+            # Labels that begin with an underscore stay out of the legend.
             label = f"_{stage}" if stage in named else stage
             color = STAGE_COLORS[stage]
             (bar,) = axes.barh(place, seconds, 0.7, end, color=color, label=label)
@@ -205,17 +203,19 @@ def stage_figure(loading: LoadingTimes) -> Any:
     axes.set(xlabel="seconds", yticks=range(len(bars)), yticklabels=list(bars))
     axes.invert_yaxis()  # the first epoch on top
     lighten(axes)
-    # Three columns: with four the legend of all stages is wider than the bars, and cut off.
+    # Three columns: with four the legend is wider than the bars, and cut off.
     figure.legend(loc="outside lower center", ncols=3, frameon=False, **_NARROW_LEGEND)
     return figure
 
 
 def timeline_figure(shown: Timeline) -> Any:
     """Lanes of threads, with a bar for each stage of each batch."""
+    from matplotlib.patches import Patch
+
     figure = _new_figure(_TIMELINE_WIDTH, 1.0 + 0.55 * len(shown.lanes))
     axes = figure.subplots()
     length = 1000 * (shown.end - shown.begin) or 1.0
-    # About how much time a digit takes on the page: wider numbers than their span are left out.
+    # About the time that a digit covers on the page. Numbers wider than their span are left out.
     digit = 0.01 * length
     for place, (name, spans) in enumerate(shown.lanes.items()):
         axes.text(0, place - 0.38, name, va="bottom", fontsize=10)
@@ -241,7 +241,7 @@ def timeline_figure(shown: Timeline) -> Any:
     lighten(axes)
     axes.spines["left"].set_visible(False)
     stages = dict.fromkeys(span.stage for spans in shown.lanes.values() for span in spans)
-    handles = [_patch(STAGE_COLORS[stage]) for stage in stages]
+    handles = [Patch(color=STAGE_COLORS[stage]) for stage in stages]
     figure.legend(
         handles,
         list(stages),
@@ -251,9 +251,3 @@ def timeline_figure(shown: Timeline) -> Any:
         **_NARROW_LEGEND,
     )
     return figure
-
-
-def _patch(color: str) -> Any:
-    from matplotlib.patches import Patch
-
-    return Patch(color=color)

@@ -1,4 +1,4 @@
-"""What all plots share: colours, the files they go to, and SVG for a page. Needs matplotlib."""
+"""What all plots share: colours, files, and SVG for a page."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MARK = "#0a7a4b"
 HIT = "#0072b2"
 MISS = "#c9d4e0"
 
-# Okabe and Ito's colours, which colour-blind readers tell apart, without their yellow, which
+# Okabe and Ito's colours, which colour-blind readers tell apart. Their yellow is left out, as it
 # vanishes on white. The second of each pair has the same contrast on a dark ground.
 DARK = {
     INK: "#e8ecf2",
@@ -49,12 +49,12 @@ DARK = {
     "#b58900": "#e6b23a",
     "#7f8794": "#8a93a1",
 }
-"""Each colour of a plot to the one that takes its place where a page has a dark ground."""
+"""Each colour of a plot, to the colour that replaces it on a dark page."""
 
 
 @dataclass(frozen=True)
 class Style:
-    """Colour of a line, and the lengths of the strokes and gaps of a dashed one, in points."""
+    """Colour of a line, and the lengths of its strokes and gaps in points if it is dashed."""
 
     color: str
     dash: tuple[float, ...] = ()
@@ -90,8 +90,10 @@ STAGE_COLORS = {
 
 
 def policy_styles(policies: Iterable[str]) -> dict[str, Style]:
-    """Choose a style for each policy; unknown ones, and a second ``presample:K``, get others in
-    turn."""
+    """Choose a style for each policy.
+
+    Unknown policies, and a second ``presample:K``, get others in turn.
+    """
     styles: dict[str, Style] = {}
     others = cycle(_OTHERS)
     for policy in policies:
@@ -108,7 +110,7 @@ def require_matplotlib() -> None:
         import matplotlib.figure  # noqa: F401
     except ImportError as error:
         if error.name is not None and error.name.partition(".")[0] != "matplotlib":
-            # Matplotlib is there and something it needs is not: its own message is the better one.
+            # Matplotlib is installed, and its own message names the missing dependency.
             raise
         raise MissingDependencyError(
             f"a plot needs matplotlib, which is not installed: {how_to_install('plot')}"
@@ -116,7 +118,7 @@ def require_matplotlib() -> None:
 
 
 def check_plot(path: StrPath, formats: Sequence[str]) -> None:
-    """Check that a plot can be drawn to a file, before the long work.
+    """Check before the long work that a plot can be drawn into a file.
 
     Raises:
         ValueError: The file's ending is not one of ``formats``.
@@ -127,7 +129,7 @@ def check_plot(path: StrPath, formats: Sequence[str]) -> None:
 
 
 def save_figure(path: StrPath, draw: Callable[[], Any]) -> None:
-    """Draw a figure into a file, the same bytes each time."""
+    """Draw a figure into a file. Equal figures give equal bytes."""
     suffix = Path(path).suffix.lower()
     metadata = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(suffix)
     with _plain_style():
@@ -137,7 +139,7 @@ def save_figure(path: StrPath, draw: Callable[[], Any]) -> None:
 
 
 def lighten(axes: Any) -> None:
-    """Leave out the frame's upper and right side, and draw the others lightly."""
+    """Hide the frame's upper and right side, and draw the others lightly."""
     axes.spines[["top", "right"]].set_visible(False)
     axes.tick_params(colors=SOFT, labelcolor=INK)
 
@@ -151,7 +153,7 @@ def _plain_style(**more: Any) -> Iterator[None]:
         "text.color": INK,
         "axes.labelcolor": INK,
         "axes.edgecolor": SOFT,
-        "svg.hashsalt": "pagraph",  # ids in the file are random without
+        "svg.hashsalt": "pagraph",  # without it, ids in the file are random
     }
     with rc_context({**style, **more}):
         yield
@@ -161,15 +163,15 @@ _TOOLTIP = "tooltip: "
 
 
 def add_tooltip(artist: Any, words: str) -> None:
-    """Show words where a reader points at an artist of a figure in a page."""
+    """Show words where the mouse points at an artist of a figure in a page."""
     artist.set_gid(_TOOLTIP + words)
 
 
 def svg_figure(draw: Callable[[], Any]) -> tuple[Any, str]:
     """Draw a figure as SVG for a page.
 
-    Its text is text, in the page's font; colours are the page's variables (see
-    :func:`color_rules`), so that a dark page has them dark.
+    Text stays text, in the page's font. Colours become the page's variables (see
+    :func:`color_rules`), which a dark page changes.
 
     Returns:
         The figure, laid out, and its ``<svg>`` element.
@@ -177,20 +179,20 @@ def svg_figure(draw: Callable[[], Any]) -> tuple[Any, str]:
     with _plain_style(**{"svg.fonttype": "none"}):
         figure = draw()
         file = io.StringIO()
-        # Without these there is no block of metadata, which names addresses in the network.
+        # Without these there is no metadata, which contains URLs.
         metadata = dict.fromkeys(("Date", "Creator", "Format", "Type"))
         figure.savefig(file, format="svg", transparent=True, metadata=metadata)
     text = file.getvalue()
     text = text[text.index("<svg") :]
     text = re.sub(r"<!--.*?-->|<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
-    # A page that is HTML needs no names of namespaces, and no prefix of links.
+    # In HTML, SVG needs no namespaces and no prefix of links.
     text = re.sub(r' xmlns(:\w+)?="[^"]*"', "", text).replace("xlink:href", "href")
     text = re.sub(r'<g id="([^"]*)">', _plain_group, text)
     return figure, re.sub(r"((?:fill|stroke): )(#\w{6})", _variable, text)
 
 
 def _plain_group(match: re.Match[str]) -> str:
-    """A group without its id, which several figures of a page would share."""
+    """Remove a group's id, which several figures of a page would share."""
     name = match[1]
     if name.startswith(_TOOLTIP):
         return f"<g><title>{name[len(_TOOLTIP) :]}</title>"
@@ -202,7 +204,7 @@ def _variable(match: re.Match[str]) -> str:
 
 
 def color_variable(color: str) -> str:
-    """The CSS value of a colour, which a dark page changes."""
+    """The CSS variable of a colour, which a dark page changes."""
     return f"var(--c{color[1:]})"
 
 

@@ -14,17 +14,17 @@ if TYPE_CHECKING:
     from ..profile import LoadingTimes
 
 READER = ("waiting", "filling", "copying", "computing")
-"""The stages of the training loop: with "other" they make up the epoch."""
+"""The stages of the training loop. Together with "other" they make up the epoch."""
 
 WORKERS = ("sampling", "gathering")
-"""The stages of the loader's threads, while the training loop computes."""
+"""The stages of the loader's threads, which run while the training loop computes."""
 
 # A training loop that waits for less than this share of an epoch gains little from faster loading.
 _KEEPS_UP = 0.1
-# Of the time shown, what is still drawn: a sixth of a pixel. A page of thousands of thinner spans
-# would take seconds to open.
+# The shortest span that is drawn, as a share of the time shown: a sixth of a pixel. A page with
+# thousands of thinner spans would take seconds to open.
 _NARROWEST = 1 / 6000
-# What a trace and the loader's statistics call a stage, to what a profile calls it.
+# A stage's name in a trace and in the loader's statistics, to its name in a profile.
 _STAGES = {
     "sampling": "sampling",
     "fetching": "gathering",
@@ -41,7 +41,7 @@ def epoch_bars(loading: LoadingTimes) -> dict[str, dict[str, float]]:
     bars = {}
     for epoch in loading.epochs:
         reader = {stage: epoch.stages[stage] for stage in READER}
-        # Clocks of stages and of the epoch are read one after the other.
+        # The clocks of stages and epoch are read one after the other, so that this may be negative.
         reader["other"] = max(0.0, epoch.seconds - sum(reader.values()))
         bars[f"epoch {epoch.epoch + 1}: training loop"] = reader
         workers = {stage: epoch.stages[stage] for stage in WORKERS}
@@ -88,15 +88,15 @@ class Span:
 
 
 def read_spans(path: str | Path, *, copies: bool = False) -> list[Span]:
-    """Read the stages in a trace file of ``loader.trace``; everything else in it is ignored.
+    """Read the stages in a trace file of ``loader.trace``, and ignore everything else.
 
     Args:
         path: The file.
-        copies: Whether batches went to another device: then delivering them is "copying", else
+        copies: Whether batches went to another device. If so, delivering them is "copying", or else
             "other".
 
     Raises:
-        OSError, FormatError: The file cannot be read, or is no trace.
+        OSError, FormatError: The file cannot be read, or is not a trace.
     """
     events = read_trace(path)["traceEvents"]
     names = {_track(e): e["args"]["name"] for e in events if e.get("name") == "thread_name"}
@@ -126,8 +126,8 @@ class Timeline:
     Attributes:
         epoch: Number of the epoch.
         begin, end: Seconds of the first and the last moment shown.
-        lanes: Name of each thread, the training loop's first, to its spans, those inside others
-            last.
+        lanes: Name of each thread to its spans, the training loop's first. Spans inside others come
+            after these.
     """
 
     epoch: int
@@ -137,9 +137,9 @@ class Timeline:
 
 
 def timeline(spans: Sequence[Span], *, batches: int = 10) -> Timeline | None:
-    """Choose what to show of the last epoch; None where no batch of it is known.
+    """Choose what to show of the last epoch; None if no batch of it is known.
 
-    In the first epoch kernels are compiled and the cache is filled.
+    The last, as the first one compiles kernels and fills the cache.
     """
     epoch = max((span.epoch for span in spans), default=-1)
     last = [span for span in spans if span.epoch == epoch and span.stage != "filling"]
@@ -152,7 +152,7 @@ def timeline(spans: Sequence[Span], *, batches: int = 10) -> Timeline | None:
     shown = [span for span in spans if min(span.end, end) - max(span.begin, begin) > least]
     readers = {span.lane for span in shown if span.stage in ("waiting", "computing")}
     lanes: dict[str, list[Span]] = {}
-    # The longest first: what lies inside another span is drawn on top of it.
+    # The longest first, so that spans inside others are drawn on top.
     shown.sort(key=lambda span: (span.lane not in readers, span.lane, span.begin - span.end))
     for span in shown:
         kind = "training loop" if span.lane in readers else "loader's thread"

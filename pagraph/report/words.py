@@ -1,5 +1,4 @@
-"""A profile's results as sentences and tables, for the terminal and the page alike, with a glossary
-for readers new to feature caches."""
+"""Sentences and tables of a profile, for the terminal and the page, and a glossary."""
 
 from __future__ import annotations
 
@@ -16,20 +15,20 @@ if TYPE_CHECKING:
     from ..profile import BudgetChoice, CurveRecord, HitRateCurve, LoadingTimes, Recommendation
 
 _POLICY_WORDS = {
-    "auto": "counts reads in sampled epochs, and helps itself with computed chances where the "
-    "counts are thin; the default of the loaders",
-    "adaptive": "starts as degree and, after the first epoch, takes the vertices that were really "
-    "read",
+    "auto": "counts reads in sampled epochs, and adds computed probabilities where the counts are "
+    "low; the default of the loaders",
+    "adaptive": "starts as degree and, after the first epoch, takes the vertices that this read "
+    "most",
     "presample": "counts reads in sampled epochs (three, or K with presample:K) before training "
     "begins",
-    "vip": "computes each vertex's chance of being read from the graph and the fan-out, without "
-    "sampling",
-    "degree": "takes the vertices that most edges lead from; looks at neither the training "
-    "vertices nor the fan-out",
-    "random": "takes any vertices: what a cache saves without a policy",
-    "oracle": "has seen the very epoch it is measured on: the limit that no cache of that size can "
-    "pass; not for use in training",
-    "ideal": "ranks by the mean of many other epochs: the best a ranking can do that does not know "
+    "vip": "computes each vertex's probability of being read from the graph and the fan-out, "
+    "without sampling",
+    "degree": "takes the vertices that most edges lead from, whatever the training vertices and "
+    "the fan-out are",
+    "random": "takes random vertices: what a cache saves without a policy",
+    "oracle": "knows the epoch that it is measured on: the limit of every cache of that size; for "
+    "comparison only",
+    "ideal": "ranks by the mean of many other epochs: the limit of a ranking that does not know "
     "the future; for comparison only",
 }
 
@@ -40,9 +39,8 @@ GLOSSARY = {
     "them.",
     "Epoch": "One pass over all training vertices, batch by batch.",
     "Hop, fan-out": "The training vertices of a batch are hop 0. Hop 1 are neighbours drawn for "
-    "them, hop 2 neighbours of those, and so on; the fan-out says how many are drawn for each "
-    "vertex.",
-    "Cache": "Rows kept where the model computes, on a GPU in its own memory. They are chosen "
+    "them, hop 2 neighbours of those, and so on. The fan-out is the number drawn for each vertex.",
+    "Cache": "Rows kept where the model computes, such as in a GPU's memory. They are chosen "
     "before training and need not be fetched again.",
     "Budget": "How much the cache may hold: a share of all vertices, a number of rows, or bytes.",
     "Hit rate": "The share of the rows asked for that the cache serves. The others, the misses, "
@@ -51,11 +49,11 @@ GLOSSARY = {
     "Knee": "The budget at which a curve bends: rows beyond it save less than the average row "
     "does.",
 }
-"""Terms and their meanings, in the order in which they build on each other."""
+"""Terms and their meanings; each uses only earlier ones."""
 
 
 def cache_argument(rows: int, num_nodes: int) -> str:
-    """Value of ``cache=`` for so many rows: the roundest per cent that buys them.
+    """Value of ``cache=`` for a number of rows: the shortest per cent that buys them.
 
     Example:
         >>> cache_argument(1433, 4096), cache_argument(1434, 4096)
@@ -64,36 +62,27 @@ def cache_argument(rows: int, num_nodes: int) -> str:
     exact = 100 * rows / num_nodes if num_nodes else 0.0
     texts = [f"{exact:.{digits}f}" for digits in range(13)]
     for text in texts:
-        # As a budget counts its rows, 1e-6 included: the text must buy exactly these.
+        # A budget rounds like this, 1e-6 included. The text must buy exactly these rows.
         if math.floor(float(text) / 100 * num_nodes + 1e-6) == rows:
             return f"{text}%"
     return f"{texts[-1]}%"
 
 
 def recommended_cache(curve: HitRateCurve, recommendation: Recommendation) -> str:
-    """Value of ``cache=`` that a profile recommends; "0" where a cache is not worth it."""
-    return (
-        cache_argument(recommendation.budget_rows, curve.num_nodes)
-        if recommendation.worth_it
-        else "0"
-    )
-
-
-def marked_budget(recommendation: Recommendation) -> str:
-    """What the budget is that tables and charts mark."""
-    return (
-        "the advised budget" if recommendation.worth_it else "a small cache, though none is advised"
-    )
+    """Value of ``cache=`` that a profile recommends; "0" if a cache is not worth it."""
+    if not recommendation.worth_it:
+        return "0"
+    return cache_argument(recommendation.budget_rows, curve.num_nodes)
 
 
 def settings_words(curve: HitRateCurve, recommendation: Recommendation) -> str:
-    """Arguments of a loader that set what is recommended."""
+    """Arguments of a loader with the recommended cache."""
     policy = f', cache_policy="{recommendation.policy}"' if recommendation.worth_it else ""
     return f'cache="{recommended_cache(curve, recommendation)}"{policy}'
 
 
 def hop_name(curve: HitRateCurve, hop: int) -> str:
-    """Name of a hop for readers."""
+    """Name of a hop in tables and charts."""
     if hop:
         return f"hop {hop}"
     return "ends of links" if curve.of_links else "training vertices"
@@ -104,26 +93,16 @@ def policy_words(policy: str) -> str:
     return _POLICY_WORDS.get(policy.partition(":")[0], "a policy of your own")
 
 
-def best_caption(curve: HitRateCurve) -> str:
-    """Explain the mark of the best policy."""
-    return (
-        "the policy that saves most bytes"
-        if curve.has_widths
-        else "the best policy that can be used"
-    )
-
-
 def best_of(curve: HitRateCurve, records: Iterable[CurveRecord]) -> set[str]:
-    """Find the usable policies that save most, with all that look the same as shown."""
+    """Find the usable policies that save most, ties as printed included."""
     usable = [record for record in records if record.policy in curve.usable]
-    # Readers see per cents with one digit: what looks the same is marked the same.
+    # Per cents are printed with one digit. Rates that look equal are marked alike.
     rates = {r.policy: round(curve.served(r), 3) for r in usable}
     return {policy for policy, rate in rates.items() if rate == max(rates.values())}
 
 
 def answer(curve: HitRateCurve, recommendation: Recommendation) -> list[str]:
-    """Summarise in a few sentences what a small cache saves, whether one is worth it, and what to
-    set."""
+    """Say in a few sentences what a small cache saves, whether one is worth it, and what to set."""
     best = curve.at(recommendation.policy, recommendation.budget_rows)
     small = curve.at(recommendation.policy, recommendation.small.budget_rows)
     sentences = [
@@ -157,9 +136,8 @@ def _advice(curve: HitRateCurve, recommendation: Recommendation, best: CurveReco
             f"{percent(curve.served(best))}."
         )
     return (
-        "That is not worth it: the curve hardly bends, rows differ little in what they save, so a "
-        "cache saves little more than its share of the rows. No cache is advised: give it memory "
-        "only where that is free."
+        "That is not worth it: the curve hardly bends, so a cache saves little more than its share "
+        "of the rows. No cache is advised, unless the memory is free anyway."
     )
 
 
@@ -179,7 +157,7 @@ def _saving(curve: HitRateCurve, best: CurveRecord, *, advised: bool) -> str:
 
 
 def _beyond(curve: HitRateCurve, best: CurveRecord) -> str:
-    """Gain of the next larger budget of about twice the size."""
+    """Gain of a budget of about twice the size."""
     larger = [r for r in curve.whole(best.policy) if r.budget_rows >= max(1, 2 * best.budget_rows)]
     if not larger:
         return ""
@@ -192,15 +170,14 @@ def _beyond(curve: HitRateCurve, best: CurveRecord) -> str:
 
 
 def _memory(curve: HitRateCurve) -> str:
-    """The policies that the memory had no room for."""
-    parts = ["auto ranks by a few batches, as a loader with this memory does"] * (
-        "auto" in curve.policies
-    )
+    """What the curve leaves out because memory is short."""
+    parts = []
+    if curve.few_batches and "auto" in curve.policies:
+        parts.append("auto ranks by a few batches, as a loader with this memory does")
     if curve.left_out:
         needed = in_mebibytes(max(curve.left_out.values()))
         parts.append(f"{' and '.join(curve.left_out)} are left out and need --memory {needed}")
-    text = "; ".join(parts)
-    return f"For want of memory {text}." if curve.few_batches and text else ""
+    return f"Because memory is short, {'; '.join(parts)}." if parts else ""
 
 
 def _others(curve: HitRateCurve, best: CurveRecord) -> str:
@@ -226,7 +203,7 @@ def _others(curve: HitRateCurve, best: CurveRecord) -> str:
 
 
 def rate_table(curve: HitRateCurve, recommendation: Recommendation) -> Table:
-    """Hit rates by budget and policy, with marks of the best policies and the advised budget."""
+    """Hit rates by budget and policy, with marks for the best policies and the advised budget."""
     nbytes = ["bytes"] if curve.row_bytes else []
     rows = [["budget", "rows", *nbytes, *curve.policies]]
     advised = []
@@ -241,16 +218,22 @@ def rate_table(curve: HitRateCurve, recommendation: Recommendation) -> Table:
             cells.append(bytes_text(first.budget_bytes))
         best = best_of(curve, records)
         for record in records:
-            # The space keeps the digits of a column below each other.
+            # The space aligns the digits of a column.
             mark = BEST if record.policy in best else " "
             cells.append(f"{100 * curve.served(record):.1f}{mark}")
         rows.append(cells)
-    caption = f"{BEST} {best_caption(curve)}, > {marked_budget(recommendation)}"
+    best_words = "the best policy that can be used"
+    if curve.has_widths:
+        best_words = "the policy that saves most bytes"
+    budget_words = "a small cache, though none is advised"
+    if recommendation.worth_it:
+        budget_words = "the advised budget"
+    caption = f"{BEST} {best_words}, > {budget_words}"
     return Table(rows, f"hit rate in {curve.unit}, %", caption=caption, bold=advised)
 
 
 def hop_table(curve: HitRateCurve, best: CurveRecord) -> Table:
-    """Rows read in an epoch by the hop that found them, and how many of them hit."""
+    """Rows that an epoch reads, by the hop that found them, and their hit rates."""
     rows = [["found by", "rows an epoch", "hit rate", "rows fetched"]]
     hops = zip(curve.rows_by_hop, best.hit_rate_by_hop, strict=True)
     for hop, (reads, rate) in enumerate(hops):
@@ -269,7 +252,7 @@ def stage_table(loading: LoadingTimes) -> Table:
     medians = loading.medians
     first = loading.epochs[0]
     for stage, words in LOADING_STAGES.items():
-        # Threads work while the training loop computes: their seconds are no share of the epoch.
+        # Threads work while the training loop computes, so their seconds are no share of the epoch.
         share = "" if stage in WORKERS else percent(medians[stage] / (medians["epoch"] or 1.0))
         rows.append([stage, f"{first.stages[stage]:.3f}", f"{medians[stage]:.3f}", share, words])
     rows.append(["epoch", f"{first.seconds:.3f}", f"{medians['epoch']:.3f}", "", "wall time"])
@@ -281,8 +264,10 @@ def stage_table(loading: LoadingTimes) -> Table:
 
 
 def choice_table(curve: HitRateCurve, recommendation: Recommendation) -> Table:
-    """Budgets by what they are good for."""
-    knee = "recommended: the knee" if recommendation.worth_it else "the knee, which hardly is one"
+    """Budgets by aim: a small cache, the knee, or a share of the best possible."""
+    knee = "the knee, hardly a bend"
+    if recommendation.worth_it:
+        knee = "recommended: the knee"
     choices: dict[str, BudgetChoice | None] = {
         "a small cache": recommendation.small,
         knee: recommendation.knee,
@@ -303,7 +288,7 @@ def choice_table(curve: HitRateCurve, recommendation: Recommendation) -> Table:
 
 
 def policy_table(records: Sequence[CurveRecord]) -> Table:
-    """All that is known of one policy, by budget."""
+    """All rates of one policy, by budget."""
     head: list[str] = []
     rows = []
     for record in records:

@@ -1,7 +1,7 @@
-"""Unchanged DGL and PyG scripts, run with our loaders and measured: ``pagraph run script.py``.
+"""``pagraph run script.py``: runs unchanged DGL and PyG scripts with our loaders, and measures.
 
-The one room that knows the names of both frameworks' loaders. It knows nothing of the engine, and
-the faces do not know it.
+Only this room knows the names of both frameworks' loaders. It does not use the engine, and the
+faces do not import it.
 """
 
 from .summary import Summary

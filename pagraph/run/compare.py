@@ -1,4 +1,4 @@
-"""A script run several times both ways, in turn."""
+"""Runs a script several times with its own loaders and with ours, in turn."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ from .summary import Summary, compared
 
 
 def compare_runs(count: int, settings: Settings, target: Sequence[str], report: Path | None) -> int:
-    """Run ``count`` times with their loaders and as often with ours; print both on stderr.
+    """Run a script ``count`` times with its own loaders and ``count`` times with ours.
 
-    The runs are processes of their own, with this one's input, output and terminal.
+    Each run is a separate process with this one's input, output and terminal. The comparison is
+    printed on stderr.
 
     Returns:
-        The first exit code that is not 0, at which it ends; 0 without one.
+        0, or the first exit code that is not 0, after which nothing more is run.
     """
     options = [
         f"--{name.replace('_', '-')}={value}"
@@ -58,7 +59,7 @@ def _run(arguments: Sequence[str], numbers: Path) -> int:
         except KeyboardInterrupt:  # the terminal has sent it to the script, too
             process.wait()
             raise
-    # As a shell says it, of a process that a signal ended.
+    # A shell's exit code for a process that a signal ended.
     return code if code >= 0 else 128 - code
 
 

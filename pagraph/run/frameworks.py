@@ -1,4 +1,4 @@
-"""The names of DGL's and PyG's loaders, and of ours in their place."""
+"""Names of DGL's and PyG's loaders, and of ours that replace them."""
 
 from __future__ import annotations
 
@@ -15,8 +15,14 @@ from .ledger import Ledger, watched
 from .replacing import NotOurs, Offer, Replacer, is_of_pagraph
 
 _PYGS_LOADERS = (
-    *("NeighborLoader", "LinkNeighborLoader", "HGTLoader", "ShaDowKHopSampler", "ClusterLoader"),
-    *("GraphSAINTSampler", "GraphSAINTNodeSampler", "GraphSAINTEdgeSampler"),
+    "NeighborLoader",
+    "LinkNeighborLoader",
+    "HGTLoader",
+    "ShaDowKHopSampler",
+    "ClusterLoader",
+    "GraphSAINTSampler",
+    "GraphSAINTNodeSampler",
+    "GraphSAINTEdgeSampler",
     "GraphSAINTRandomWalkSampler",
 )
 """Classes of ``torch_geometric.loader`` that ``pagraph.pyg`` has under the same name."""
@@ -27,12 +33,12 @@ _READERS = {
     "pagraph.dgl.loader": "DataLoader",
     "pagraph.pyg.pipelined": "Pipelined",
 }
-"""Modules to the class there whose iterators are timed. PyG's loaders have torch's."""
+"""Module to its class whose iterators are timed. PyG's loaders inherit torch's."""
 _GIVEN = "_pagraph_given"
 
 
 def hook(replacer: Replacer, ledger: Ledger) -> ImportHook:
-    """The import hook that times all loaders, and has those of the frameworks become ours."""
+    """The import hook that times all loaders, and replaces those of the frameworks by ours."""
     after: dict[str, Callable[[ModuleType], None]] = {
         module: partial(_watch, name, replacer, ledger) for module, name in _READERS.items()
     }
@@ -47,7 +53,7 @@ def hook(replacer: Replacer, ledger: Ledger) -> ImportHook:
     after["torch_geometric.loader"] = partial(_pygs, replacer, ledger)
     after["torch_geometric.sampler"] = partial(_pyg_samplers, replacer)
     after["torch_geometric.nn"] = partial(_pyg_walkers, replacer)
-    # DGL 2.1 does not import with a torch that its GraphBolt was not built for.
+    # DGL 2.1 cannot be imported with a torch that its GraphBolt was not built for.
     return ImportHook(before={"dgl": stand_in}, after=after)
 
 
@@ -65,7 +71,7 @@ def _pygs(replacer: Replacer, ledger: Ledger, module: ModuleType) -> None:
     ledger.seen["torch_geometric"] = "PyG"
     for name in _PYGS_LOADERS:
         replacer.offer(getattr(module, name), Offer(partial(_ours, "pyg", name), note=_pyg_note))
-    # Clusters are made once; who loads them is another class.
+    # Not a loader: ClusterLoader reads the clusters that this makes.
     replacer.offer(module.ClusterData, Offer(partial(_ours, "pyg", "ClusterData"), is_loader=False))
     for name, ours in {"NodeLoader": "NeighborLoader", "LinkLoader": "LinkNeighborLoader"}.items():
         with_sampler = partial(_with_sampler, getattr(module, name))
@@ -74,7 +80,7 @@ def _pygs(replacer: Replacer, ledger: Ledger, module: ModuleType) -> None:
 
 
 def _pyg_samplers(replacer: Replacer, module: ModuleType) -> None:
-    """Have PyG's neighbour sampler remember what it was made of, for ours in its place."""
+    """Have PyG's neighbour sampler remember its arguments, for our sampler that replaces it."""
     kind = module.NeighborSampler
     original = kind.__init__
     signature = inspect.signature(original)
@@ -90,23 +96,23 @@ def _pyg_samplers(replacer: Replacer, module: ModuleType) -> None:
 
 
 def _pyg_walkers(replacer: Replacer, module: ModuleType) -> None:
-    """Models that sample walks themselves: PyG's need pyg-lib or torch-cluster."""
+    """Replace models that sample walks themselves, as PyG's need pyg-lib or torch-cluster."""
     for name in ("Node2Vec", "MetaPath2Vec"):
         offer = Offer(partial(_ours, "pyg", name), is_loader=False)
         replacer.offer(getattr(module, name), offer)
 
 
-# What a copy of a sampler may have been told since it was made: Lightning's data modules do.
+# Attributes that may be set after construction, as Lightning's data modules do on a copy.
 _SETTABLE = ("num_neighbors", "replace", "subgraph_type", "disjoint", "temporal_strategy")
 
 
 def _with_sampler(
     theirs: type, loader: Any, *args: Any, **kwargs: Any
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Arguments of our loader for those of PyG's base class, which is given a sampler.
+    """Arguments of our loader for those of PyG's base class, which takes a sampler.
 
     Raises:
-        NotOurs: The sampler is not PyG's neighbour sampler, or the class is not the base.
+        NotOurs: The sampler is not PyG's neighbour sampler, or the class is a subclass of the base.
     """
     if type(loader) is not theirs:
         raise NotOurs(f"{type(loader).__name__} is the script's own {theirs.__name__}")
@@ -128,7 +134,7 @@ def _with_sampler(
 
 
 def _pyg_note(loader: Any) -> str:
-    """What of a PyG loader that is ours is not run by us."""
+    """What a replaced PyG loader still runs itself, or ""."""
     own = [
         name
         for name in ("filter_fn", "collate_fn", "_sample_nodes")
@@ -148,14 +154,13 @@ def _is_known(method: Any) -> bool:
 
 
 def _dgl_note(loader: Any) -> str:
-    """What of a DGL loader that is ours is not run by us."""
+    """What a replaced DGL loader still runs itself, or ""."""
     workload = import_module("pagraph.dgl.workload")
     sampler = loader.graph_sampler
     if workload.native_sampler(loader.graph, sampler) is None:
-        inner = (
-            getattr(sampler, "sampler", sampler) if "Edge" in type(sampler).__name__ else sampler
-        )
-        return f"the sampler {type(inner).__name__} runs its own code"
+        if "Edge" in type(sampler).__name__:
+            sampler = getattr(sampler, "sampler", sampler)
+        return f"the sampler {type(sampler).__name__} runs its own code"
     if workload.runs_users_code(sampler):
         return "its negatives or exclusions are the script's own code"
     return ""

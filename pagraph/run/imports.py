@@ -1,4 +1,4 @@
-"""Calls at the import of a module, whoever imports it: nothing is imported before its time."""
+"""ImportHook: calls functions when a module is imported, whichever code imports it."""
 
 from __future__ import annotations
 
@@ -15,42 +15,43 @@ Executed = Callable[[ModuleType], object]
 
 
 class ImportHook(MetaPathFinder):
-    """Finder that finds nothing itself: it has the others look, and tells who waits for a module.
+    """A finder that asks the other finders, and calls functions around a module's execution.
 
     Args:
-        before: Module to a call when its code was found and has not run.
-        after: Module to a call when its code has run; at once where it has already.
+        before: Module to a function to call when its code is found and has not run.
+        after: Module to a function to call when its code has run; at once if it has already.
     """
 
     def __init__(self, before: Mapping[str, Found], after: Mapping[str, Executed]) -> None:
         self._before = before
         self._after = dict(after)
-        # Names that this thread is looking for: the other finders may import modules themselves.
+        # Names that this thread is looking for. Other finders may import modules themselves, and so
+        # come back here.
         self._looking = threading.local()
 
     def wait_for(self, name: str, call: Executed) -> None:
-        """Call when one more module's code has run; before :meth:`install`."""
+        """Add a function to ``after``; only before :meth:`install`."""
         self._after[name] = call
 
     def install(self) -> None:
-        """Come first among the finders; modules that are there already count as imported now."""
+        """Become the first finder; modules that are already imported count as imported now."""
         sys.meta_path.insert(0, self)
         for name, call in self._after.items():
             module = sys.modules.get(name)
-            # Not one that is being imported: its classes may be missing yet.
+            # Not one that is still being imported, whose classes may be missing.
             spec = getattr(module, "__spec__", None)
             if module is not None and not getattr(spec, "_initializing", False):
                 call(module)
 
     def remove(self) -> None:
-        """Look no more."""
+        """Stop calling functions at imports."""
         if self in sys.meta_path:
             sys.meta_path.remove(self)
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """The spec of a module that somebody waits for, with a loader that tells."""
+        """The spec of a module that has a function, with a loader that calls it."""
         if fullname not in self._after and fullname not in self._before:
             return None
         looking = vars(self._looking).setdefault("names", set())
@@ -66,7 +67,7 @@ class ImportHook(MetaPathFinder):
         if fullname in self._before:
             self._before[fullname](spec)
         if fullname in self._after:
-            _tell(spec, self._after[fullname])
+            _call_after(spec, self._after[fullname])
         return spec
 
     def _of_others(
@@ -80,11 +81,11 @@ class ImportHook(MetaPathFinder):
         return None
 
 
-def _tell(spec: ModuleSpec, call: Executed) -> None:
-    """Have the spec's loader call when the module's code has run.
+def _call_after(spec: ModuleSpec, call: Executed) -> None:
+    """Have the spec's loader make a call when the module's code has run.
 
-    The loader's own method is covered and not the loader: whoever asks it for sources or resources
-    must find what it is.
+    Only the loader's method is replaced, so that code that asks the loader for sources or resources
+    still finds its type.
     """
     loader: Any = spec.loader
     execute = getattr(loader, "exec_module", None)
@@ -92,12 +93,12 @@ def _tell(spec: ModuleSpec, call: Executed) -> None:
         return
 
     def exec_module(module: ModuleType) -> None:
-        # First: a loader may serve several modules, or this one again at a reload.
+        # Restored first, as a loader may serve several modules, or this one again at a reload.
         del loader.exec_module
         execute(module)
         call(module)
 
     try:
         loader.exec_module = exec_module
-    except AttributeError:  # a loader without attributes: its module stays as it is
+    except AttributeError:  # a loader without attributes: its module is not changed
         return

@@ -1,4 +1,4 @@
-"""What a process saw of its loaders: numbers, and never a loader."""
+"""Ledger: counts the batches and waits of a process's loaders, without keeping a loader alive."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import os
 import sys
 import threading
 import time
+import traceback
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,28 +18,28 @@ from typing import Any
 
 from .._compiling import compiled_ns
 
-# A script may end at any moment, without a word: what is known is written this often.
+# The numbers are written this often, as a script may be killed at any moment.
 _FLUSH_NS = 10**9
-# Packages whose frames made no loader of their own accord: the line that asked them is meant.
+# Packages that make loaders for a script. The table names the script's line.
 _NOT_A_SCRIPT = frozenset(
     {"pagraph", "torch", "torch_geometric", "dgl", "functools", "contextlib"}
     | {"lightning", "pytorch_lightning", "runpy", "importlib"}
 )
 OURS = "pagraph"
-"""Who ran a loader, where we did."""
+"""The loader was replaced by ours."""
 THEIRS = "their own"
-"""Who ran it, where the framework did."""
+"""The loader is the framework's."""
 
 
 @dataclass(frozen=True)
 class Key:
-    """What makes loaders one line of the table.
+    """What loaders of one line of the table have in common.
 
     Attributes:
         kind: Name of the class.
         place: File and line where they were made.
         ran: ``OURS`` or ``THEIRS``.
-        why: Why they were not ours; or what of them was not.
+        why: Why they were not replaced, or what of a replaced one is still theirs.
     """
 
     kind: str
@@ -52,12 +53,12 @@ class Line:
     """Numbers of the loaders of one key.
 
     Attributes:
-        loaders: How many were made.
-        epochs: How often one was iterated, to its end or not.
+        loaders: Loaders made.
+        epochs: Iterations, to the end or not.
         batches: Batches handed out.
-        waited: Seconds between asking for a batch and having it, and for the end.
-        first: Those of each loader's first epoch.
-        rows, hits: Rows asked for that a cache may serve, and those that it served.
+        waited: Seconds from each request for a batch to the batch, or to the end.
+        first: ``waited`` in the first epoch of each loader.
+        rows, hits: Rows read of cacheable fields, and those that a cache served.
     """
 
     loaders: int = 0
@@ -76,13 +77,13 @@ class Line:
 
 @dataclass
 class _Known:
-    """What is known of a loader that lives."""
+    """What is known of a living loader."""
 
     key: Key
     epochs: int = 0
     rows: int = 0
     hits: int = 0
-    # Makes it again, and theirs, if ours fails before its first batch.
+    # Makes the loader again as theirs, if ours fails before its first batch.
     give_up: Callable[[BaseException], bool] | None = None
 
 
@@ -99,18 +100,18 @@ class Pass:
     is_over: bool = False
 
     def answered(self, begin: int, *, delivered: bool) -> None:
-        """Count a request of time ``begin`` that is answered now."""
+        """Count a request from time ``begin`` that is answered now."""
         now = time.perf_counter_ns()
         if self.is_over:  # asked again after its end
             return
-        # Kernels are compiled once on a machine: that is not how long this script waits.
+        # Kernels are compiled once on a machine, so that this is no wait of the script.
         compiled = compiled_ns(begin, now)
         self.waited_ns += now - begin - compiled
         self.batches += delivered
         self.ledger.answered(begin, now, compiled)
 
     def end(self) -> None:
-        """Count no more; may be called again."""
+        """Stop counting; may be called again."""
         if not self.is_over:
             self.is_over = True
             self.ledger.ended(self)
@@ -121,23 +122,28 @@ class Ledger:
 
     Args:
         folder: Where the numbers are written now and then, as ``PID.json``; None for nowhere.
-        role: What this process is to the one that prints: "" for that one itself.
+        role: How this process came about; "" for the one that prints.
     """
 
     def __init__(self, folder: Path | None = None, role: str = "") -> None:
         self._folder = folder
         self._role = role
-        # Frameworks that were imported, and the like: said below the table.
+        # Package to the name of the framework, for those that were imported.
         self.seen: dict[str, str] = {}
-        self._clear()
-        # A forked process has its own numbers; those of before the fork are its parent's.
-        # Weakly: what is registered is never forgotten.
+        self._known: weakref.WeakKeyDictionary[Any, _Known] = weakref.WeakKeyDictionary()
+        self._begin_process()
+        # A forked process has its own numbers. Those from before the fork are its parent's.
+        # A weak reference, as a function can never be unregistered.
         this = weakref.ref(self)
         os.register_at_fork(after_in_child=lambda: _forked(this))
 
-    def _clear(self) -> None:
+    def _begin_process(self) -> None:
         # Guards the numbers. Reentrant: the collector may end a pass in a thread that holds it.
         self._lock = threading.RLock()
+        self._local = threading.local()
+        self._clear()
+
+    def _clear(self) -> None:
         self._lines: dict[Key, Line] = {}
         self._open: set[Pass] = set()
         self._begin = 0
@@ -145,31 +151,26 @@ class Ledger:
         self._waited = 0
         self._compiled = 0
         self._flushed = 0
-        self._local = threading.local()
-        if not hasattr(self, "_known"):
-            self._known: weakref.WeakKeyDictionary[Any, _Known] = weakref.WeakKeyDictionary()
 
     def forked(self) -> None:
-        """Begin anew in a forked process."""
+        """Start again from zero in a forked process."""
         self._role = "forked"
-        self._clear()
+        self._begin_process()
 
     def reset(self) -> None:
-        """Forget the numbers; loaders that live are known on."""
+        """Set all numbers to zero. Living loaders stay known."""
         with self._lock:
-            self._lines = {}
-            self._open = set()
-            self._begin = self._end = self._waited = self._compiled = 0
+            self._clear()
 
     def made(
         self, loader: Any, key: Key, give_up: Callable[[BaseException], bool] | None = None
     ) -> None:
-        """Take in a loader.
+        """Add a loader.
 
         Args:
-            loader: Is not kept.
+            loader: The loader, which is not kept alive.
             key: Its line.
-            give_up: Called if it fails before its first batch; whether another was made of it.
+            give_up: Called if it fails before its first batch; returns whether it was replaced.
         """
         with self._lock:
             before = self._known.get(loader)
@@ -179,7 +180,7 @@ class Ledger:
                 self._lines[before.key].loaders -= 1
 
     def knows(self, loader: Any) -> bool:
-        """Whether it was taken in."""
+        """Whether a loader was added."""
         return loader in self._known
 
     def _line(self, key: Key) -> Line:
@@ -187,7 +188,7 @@ class Ledger:
 
     @contextmanager
     def inside(self, loader: Any) -> Iterator[bool]:
-        """Enter a method of a loader; False where the calling thread is in it already, by
+        """Enter a method of a loader; False if the calling thread is in one already, by
         ``super()``."""
         entered = vars(self._local).setdefault("entered", [])
         is_new = not any(other is loader for other in entered)
@@ -209,44 +210,48 @@ class Ledger:
             return started
 
     def waits(self) -> int:
-        """Enter the wait for a batch; how many waits of this thread are around it."""
+        """Enter the wait for a batch; returns the number of this thread's waits around it."""
         depth: int = getattr(self._local, "depth", 0)
         self._local.depth = depth + 1
         return depth
 
     def answered(self, begin: int, end: int, compiled: int) -> None:
-        """Leave a wait, with nanoseconds for which kernels were compiled.
+        """Leave a wait, in ``compiled`` nanoseconds of which kernels were compiled.
 
-        One within another, of a loader that reads a loader, counts once in the whole.
+        Of nested waits, when a loader reads a loader, the total counts only the outer one.
         """
         self._local.depth = depth = max(0, getattr(self._local, "depth", 1) - 1)
         self._begin = self._begin or begin
         self._end = max(self._end, end)
         if depth == 0:
-            # Threads that add at the same time may lose one; a lock for each batch costs more.
+            # Threads that add at the same time may lose a wait. A lock per batch would cost more.
             self._waited += end - begin - compiled
             self._compiled += compiled
         if self._folder is not None and end - self._flushed > _FLUSH_NS:
             self.flush()
 
     def ended(self, over: Pass) -> None:
-        """Book an iteration that is over."""
+        """Add the numbers of a finished iteration."""
         with self._lock:
-            if over not in self._open:  # of before a fork
+            if over not in self._open:  # begun before a fork
                 return
             self._open.discard(over)
             _book(self._line(over.key), over)
             loader = over.loader()
             known = None if loader is None else self._known.get(loader)
-            # At epochs 1, 2, 4, 8, ...: statistics add up all epochs at each look.
+            # At epochs 1, 2, 4, 8, ..., as the loader's statistics add up all epochs each time.
             if known is not None and known.epochs & (known.epochs - 1) == 0:
                 self._look(loader, known)
-        # A worker ends without a word.
+        # A worker process may end without running exit handlers.
         if self._role and self._folder is not None:
             self.flush()
 
     def given_up(self, loader: Any, error: BaseException) -> Key | None:
-        """Have theirs in place of a loader that failed before its first batch; its new line."""
+        """Put theirs in place of a loader that failed before its first batch.
+
+        Returns:
+            The key of its new line, or None if it cannot be replaced.
+        """
         known = self._known.get(loader)
         if known is None or known.give_up is None:
             return None
@@ -255,13 +260,13 @@ class Ledger:
         return self._known[loader].key if give_up(error) else None
 
     def delivered(self, loader: Any) -> None:
-        """Let go of what would make the loader again: it works."""
+        """Drop the function that replaces the loader, as it works."""
         known = self._known.get(loader)
         if known is not None:
             known.give_up = None
 
     def _look(self, loader: Any, known: _Known) -> None:
-        """Take the reads of a loader that counts them."""
+        """Add the rows and hits of a loader that counts them."""
         if known.key.ran != OURS:
             return
         try:
@@ -278,12 +283,12 @@ class Ledger:
         known.hits = hits
 
     def snapshot(self, *, looks: bool = True) -> dict[str, Any]:
-        """All numbers now, for JSON; without ``looks`` with the reads as they were last seen."""
+        """All numbers now, for JSON. Without ``looks``, rows and hits may be older."""
         with self._lock:
             for loader, known in list(self._known.items()) if looks else ():
                 if known.epochs:
                     self._look(loader, known)
-            # Without those whose only loader was given up.
+            # Without lines whose only loader was given up.
             lines = {
                 key: Line(**vars(line))
                 for key, line in self._lines.items()
@@ -301,7 +306,8 @@ class Ledger:
             }
 
     def flush(self) -> None:
-        """Write the numbers, whole or not at all; never an error, which would be the script's."""
+        """Write the numbers, whole or not at all. An error would be the script's, so none is
+        raised."""
         self._flushed = time.perf_counter_ns()
         if self._folder is None:
             return
@@ -310,7 +316,7 @@ class Ledger:
             temporary = path.with_suffix(f".{threading.get_ident()}")
             temporary.write_text(json.dumps(self.snapshot(looks=False)), encoding="utf-8")
             os.replace(temporary, path)
-        except Exception:  # the folder went away, or the disk is full
+        except Exception:  # the folder is gone, or the disk is full
             return
 
 
@@ -329,7 +335,7 @@ def _book(line: Line, over: Pass) -> None:
 
 
 def _origin(loader: Any) -> tuple[str, str]:
-    """Who runs a loader whose making was not seen, and why."""
+    """``Key.ran`` and ``Key.why`` of a loader whose construction was not seen."""
     package = type(loader).__module__.partition(".")[0]
     if hasattr(loader, "_pagraph_made_of"):
         return OURS, "a copy"
@@ -342,22 +348,19 @@ def _origin(loader: Any) -> tuple[str, str]:
 
 def made_at(loader: Any = None) -> str:
     """File and line of the innermost frame that is neither ours nor a framework's."""
-    frame = sys._getframe(1)
-    found: Any = frame
-    while found is not None:
-        package = str(found.f_globals.get("__name__", "")).partition(".")[0]
+    for frame, line in traceback.walk_stack(sys._getframe(1)):
+        package = str(frame.f_globals.get("__name__", "")).partition(".")[0]
         # A subclass's constructor is not where its loader was made, nor is Lightning's around it.
-        constructs = loader is not None and found.f_code.co_name in ("__init__", "wrapper")
+        constructs = loader is not None and frame.f_code.co_name in ("__init__", "wrapper")
         if package not in _NOT_A_SCRIPT and not (
-            constructs and any(value is loader for value in found.f_locals.values())
+            constructs and any(value is loader for value in frame.f_locals.values())
         ):
-            return f"{_shown(found.f_code.co_filename)}:{found.f_lineno}"
-        found = found.f_back
+            return f"{_shown(frame.f_code.co_filename)}:{line}"
     return "-"
 
 
 def _shown(path: str) -> str:
-    """A file as a reader knows it: a cell, relative to here, or by its last two names."""
+    """A file for the table: "cell", the path from the working folder, or its last two names."""
     if path.startswith("<") or "ipykernel_" in path:
         return "cell"
     absolute = os.path.abspath(path)
@@ -369,12 +372,12 @@ def _shown(path: str) -> str:
 
 @dataclass(eq=False)
 class Batches:
-    """Iterator of a loader that times the waits for its batches; all else is the loader's own."""
+    """Iterator that times the waits for another's batches, and passes on everything else."""
 
     _inner: Any
     _pass: Pass
     _ledger: Ledger
-    # Of `for batch in Loader(...)` nobody else has it; let go at the end of the iteration.
+    # The only reference in `for batch in Loader(...)`; dropped at the end of the iteration.
     _loader: Any
     _may_fail: bool = False
 
@@ -403,7 +406,7 @@ class Batches:
         return batch
 
     def _instead(self, error: Exception) -> Any:
-        """The first batch of theirs, where ours failed before its own."""
+        """The first batch of theirs, after ours failed before its first."""
         self._may_fail = False
         loader = self._loader
         key = self._ledger.given_up(loader, error)
@@ -415,7 +418,7 @@ class Batches:
         return next(self)
 
     def __getattr__(self, name: str) -> Any:
-        # Called for what is not here, `_inner` itself included while a copy is made.
+        # Called for missing attributes, among them `_inner` itself while a copy is made.
         if name.startswith("__") or name == "_inner":
             raise AttributeError(name)
         return getattr(self._inner, name)
@@ -427,7 +430,7 @@ class Batches:
 
 
 class SizedBatches(Batches):
-    """The same, of an iterator that has a length."""
+    """Batches of an iterator that has a length."""
 
     def __len__(self) -> int:
         return len(self._inner)
@@ -446,7 +449,7 @@ def watched(original: Callable[[Any], Any], ledger: Ledger) -> Callable[[Any], A
             ledger.waits()
             begin = time.perf_counter_ns()
             try:
-                # Workers start here: the loop waits for them, too.
+                # The loop waits for workers that start here, too.
                 inner = original(self)
             except BaseException as error:
                 over.answered(begin, delivered=False)
@@ -467,16 +470,13 @@ def watched(original: Callable[[Any], Any], ledger: Ledger) -> Callable[[Any], A
 
 
 def is_ours(error: BaseException) -> bool:
-    """Whether our code refused, and not code of the user that we called.
+    """Whether our code raised the error, and not the user's code that we called.
 
-    Libraries' frames tell nothing: the innermost one that is ours or a script's does.
+    The innermost frame that is ours or a script's decides. Frames of libraries are skipped.
     """
-    frames = []
-    trace = error.__traceback__
-    while trace is not None:
-        frames.append(str(trace.tb_frame.f_globals.get("__name__", "")))
-        trace = trace.tb_next
-    for name in reversed(frames):
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    for frame in reversed(frames):
+        name = str(frame.f_globals.get("__name__", ""))
         if name.startswith("pagraph.run"):
             continue
         if name.startswith("pagraph."):

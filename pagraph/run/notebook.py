@@ -1,4 +1,4 @@
-"""``%load_ext pagraph``: a notebook's loaders replaced and measured from then on."""
+"""``%load_ext pagraph``: replaces and measures a notebook's loaders from then on."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from .ledger import Ledger
 from .replacing import Replacer, Settings
 from .summary import Summary
 
-_USAGE = "%pagraph shows the loaders; %pagraph ours, theirs or reset changes what comes"
+_USAGE = "%pagraph shows the loaders; %pagraph ours, theirs or reset applies from now on"
 
 
 class Notebook:
-    """What the extension keeps while it is loaded."""
+    """State of the extension while it is loaded."""
 
     def __init__(self) -> None:
         self._ledger = Ledger()
@@ -26,7 +26,7 @@ class Notebook:
 
     @property
     def summary(self) -> Summary:
-        """What was seen so far."""
+        """The loaders seen so far."""
         settings = self._replacer.settings
         return Summary.of([self._ledger.snapshot()], theirs=settings.theirs, name="this notebook")
 
@@ -34,7 +34,7 @@ class Notebook:
         """``%pagraph [ours|theirs|reset]``.
 
         Raises:
-            UsageError: Another word; IPython shows it as one line.
+            UsageError: There is another word. IPython shows the error as one line.
         """
         words = shlex.split(line)
         if not words:
@@ -42,7 +42,7 @@ class Notebook:
         if words == ["reset"]:
             self._ledger.reset()
         elif words in (["ours"], ["theirs"]):
-            # For loaders that are made from now on.
+            # Applies to loaders that are made from now on.
             self._replacer.settings = Settings(theirs=words == ["theirs"])
         else:
             error = import_module("IPython.core.error").UsageError
@@ -50,7 +50,7 @@ class Notebook:
         return None
 
     def end(self) -> None:
-        """Replace and measure no more; loaders that are there stay what they are."""
+        """Stop replacing and measuring. Existing loaders stay what they are."""
         self._hook.remove()
         self._replacer.undo()
 
@@ -59,7 +59,7 @@ _loaded: dict[int, Notebook] = {}
 
 
 def load(shell: Any) -> None:
-    """Load the extension into IPython's ``shell``; again: does nothing."""
+    """Load the extension into IPython's ``shell``, unless it is loaded."""
     if id(shell) in _loaded:
         return
     notebook = Notebook()
@@ -77,7 +77,7 @@ def _named(magic: Any) -> Any:
 
 
 def unload(shell: Any) -> None:
-    """Take it out again."""
+    """Unload the extension."""
     notebook = _loaded.pop(id(shell), None)
     if notebook is not None:
         notebook.end()

@@ -1,4 +1,4 @@
-"""The table of a script's loaders as one HTML page that needs no network."""
+"""The table of a script's loaders as a self-contained HTML page."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def write_page(
 
     Args:
         path: The file.
-        summary: The run that it is about.
+        summary: The run to show.
         others: Runs to show before it.
-        comparison: Table of all of them; its caption is then the answer.
+        comparison: Table of all runs. Its caption then replaces the advice.
     """
     with new_file(path) as file:
         file.write(page_text(summary, others, comparison).encode())
@@ -34,7 +34,7 @@ def write_page(
 def page_text(
     summary: Summary, others: Sequence[Summary] = (), comparison: Table | None = None
 ) -> str:
-    """The page's text; names are escaped."""
+    """The page as HTML, with names escaped."""
     page = page_template("pagraph.run").render(
         summary=summary,
         runs=[*others, summary],
@@ -48,7 +48,7 @@ def page_text(
 
 
 def _bare(table: Table) -> Table:
-    """A table without the words around it: the page has them in places of their own."""
+    """A table without title and caption, which the page shows elsewhere."""
     return replace(table, title="", caption="")
 
 

@@ -1,7 +1,7 @@
-"""A framework's loader class whose objects become ours when they are made, where ours can do it.
+"""Replacer: objects of a framework's loader class become ours on construction, where possible.
 
-The class itself stays: it is what scripts and libraries import, subclass and test for, whenever
-they imported it. Only what its constructor leaves behind is an object of our subclass of it.
+Scripts and libraries import, subclass and test for the class itself, so it stays. Only its
+constructor is replaced, and makes the object one of our subclass.
 """
 
 from __future__ import annotations
@@ -17,21 +17,20 @@ from typing import Any, cast
 from .ledger import OURS, THEIRS, Key, Ledger, made_at
 
 _MARK = "_pagraph_replaces"
-# Of an error in a table.
-_LONGEST = 90
+_LONGEST = 90  # characters of an error in the table
 
 
 class NotOurs(Exception):
-    """Why a loader stays theirs, for the table."""
+    """The reason why a loader stays theirs, for the table."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What ``pagraph run`` was asked for.
+    """Options of ``pagraph run``.
 
     Attributes:
         theirs: Replace nothing.
-        cache, memory, num_workers: For our loaders that are not given them by the script.
+        cache, memory, num_workers: For our loaders, unless the script sets them.
     """
 
     theirs: bool = False
@@ -40,18 +39,18 @@ class Settings:
     num_workers: int | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """As arguments."""
+        """The settings as arguments of this class."""
         return dict(vars(self))
 
 
 @dataclass(frozen=True)
 class Offer:
-    """What we have in place of a class.
+    """Our replacement of a class.
 
     Attributes:
-        ours: Our class, a subclass of theirs; imported when it is called, and not before.
-        arguments: Turn a call of theirs into one of ours; raises ``NotOurs``.
-        note: What of a loader that is ours is not; "" for nothing.
+        ours: Returns our class, a subclass of theirs, and imports it only then.
+        arguments: Turns arguments of theirs into ours, or raises ``NotOurs``.
+        note: What of a replaced loader is still theirs, or "".
         is_loader: Whether it is iterated, and so belongs into the table.
     """
 
@@ -62,12 +61,12 @@ class Offer:
 
 
 class Replacer:
-    """Has classes make ours; all that it needs to undo it.
+    """Makes constructors of classes produce ours, until :meth:`undo`.
 
     Args:
-        settings: See there.
-        ledger: Is told of each loader.
-        on_ours: Called with each loader that is ours.
+        settings: Options of ``pagraph run``.
+        ledger: Gets each loader.
+        on_ours: Called with each replaced loader.
     """
 
     def __init__(
@@ -77,7 +76,8 @@ class Replacer:
         self._ledger = ledger
         self._on_ours = on_ours
         self._undo: list[Callable[[], object]] = []
-        # Objects that this thread's constructors are at: theirs call each other by `super()`.
+        # Objects under construction in this thread. Constructors call each other by `super()`, and
+        # only the outermost is replaced.
         self._making = threading.local()
 
     def cover(self, owner: Any, name: str, value: Any) -> None:
@@ -89,13 +89,13 @@ class Replacer:
         setattr(owner, name, value)
 
     def undo(self) -> None:
-        """Put everything back; loaders that live stay as they are."""
+        """Put everything back. Existing loaders stay as they are."""
         while self._undo:
             self._undo.pop()()
 
     def offer(self, theirs: type, offer: Offer) -> None:
         """Have the constructor of a class make ours."""
-        if _MARK in vars(theirs):  # its module was imported anew
+        if _MARK in vars(theirs):  # its module was reloaded
             return
         original: Any = theirs.__init__  # type: ignore[misc]
 
@@ -117,7 +117,7 @@ class Replacer:
     def _make(
         self, loader: Any, original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> None:
-        """Make ours of an object, or what it is."""
+        """Construct an object as ours, or else as theirs."""
         kind = type(loader)
         if is_of_pagraph(kind):  # by the script's own import, or by us
             original(loader, *args, **kwargs)
@@ -137,10 +137,10 @@ class Replacer:
                 self._theirs(loader_of(), original, args, kwargs, place, reason(error))
                 return True
 
-            # Not the loader itself: what would make it again must not keep it.
+            # A weak reference, as `give_up` must not keep the loader alive.
             loader_of = weakref.ref(loader)
             note = ""
-            # What is only for the table and the timeline must not be an error of the script's.
+            # What only the table and the timeline need must not raise an error in the script.
             with contextlib.suppress(Exception):
                 note = offer.note(loader)
             self._ledger.made(loader, Key(kind.__name__, place, OURS, note), give_up)
@@ -163,7 +163,7 @@ class Replacer:
         place: str,
         why: str,
     ) -> None:
-        # Outside of any `except`: the script sees their error, and not ours behind it.
+        # Not in an `except`, so that the script sees their error without ours as its context.
         making = vars(self._making).setdefault("objects", [])
         making.append(loader)
         try:
@@ -175,22 +175,22 @@ class Replacer:
     def _try(
         self, loader: Any, offer: Offer, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> str | None:
-        """Make ours; None, or why it cannot be."""
+        """Construct ours; returns None, or the reason why that is impossible."""
         try:
             if offer.arguments is not None:
                 args, kwargs = offer.arguments(loader, *args, **kwargs)
-                # Lightning notes what a loader was made of, to make it again for several processes.
-                # Of ours the arguments are others, and it finds them in the attributes.
+                # Lightning stores a loader's arguments, to make it again in several processes. Ours
+                # has other arguments, and Lightning finds these in the attributes.
                 for name in [name for name in vars(loader) if name.startswith("__pl_saved")]:
                     del vars(loader)[name]
             ours = offer.ours()
-            # Theirs come first in what a subclass overrides; then ours; then what is theirs.
+            # A script's subclass overrides ours, and ours overrides theirs.
             kind: Any = type(loader)
             object.__setattr__(loader, "__class__", _mixed(kind, ours))
             init: Any = ours.__init__  # type: ignore[misc]
             before = set(vars(loader))
             init(loader, *args, **(self._defaults(offer) | kwargs))
-            # For a pickle: all others are the subclass's.
+            # For pickling: all other attributes are the subclass's.
             vars(loader)[_OWN] = frozenset(vars(loader)) - before | {_OWN}
         except MemoryError:
             raise
@@ -207,7 +207,7 @@ class Replacer:
 
 
 def _back(loader: Any, kind: type, before: Mapping[str, Any]) -> None:
-    """Make an object what it was before our constructor."""
+    """Restore an object's class and attributes from before our constructor."""
     object.__setattr__(loader, "__class__", kind)
     attributes = vars(loader)
     attributes.clear()
@@ -215,7 +215,7 @@ def _back(loader: Any, kind: type, before: Mapping[str, Any]) -> None:
 
 
 def reason(error: BaseException) -> str:
-    """An error as a reason in a table: its first sentence."""
+    """An error as a short reason for the table."""
     text = " ".join(str(error).split()) or type(error).__name__
     if not isinstance(error, NotOurs | ValueError | TypeError | NotImplementedError):
         text = f"{type(error).__name__}: {text}"
@@ -223,23 +223,23 @@ def reason(error: BaseException) -> str:
 
 
 def is_of_pagraph(kind: type) -> bool:
-    """Whether a class is one of ours, or made of one."""
+    """Whether a class is one of ours, or a subclass of one."""
     return any(base.__module__.partition(".")[0] == "pagraph" for base in kind.__mro__)
 
 
 @functools.cache
 def _mixed(kind: Any, ours: Any) -> type:
-    """Our class for objects of a class of theirs, or of a subclass of it.
+    """Our class for objects of a class of theirs, or of a script's subclass of it.
 
-    Python lets an object change to a class only where both inherit their layout from the same
-    class, which is that of the first base. Ours have another one first, so one is put before it:
-    a subclass itself, else an empty class over torch's loader.
+    Python lets an object change its class only if both classes inherit their memory layout from the
+    same class, by their first base. Ours has another first base, so one is put before it: the
+    subclass itself, or else an empty class with torch's layout.
 
     Raises:
-        TypeError: The subclass has other bases that do not go with ours.
+        TypeError: The subclass has bases that cannot be combined with ours.
     """
     names: dict[str, Any] = {name: getattr(kind, name) for name in _NAMED}
-    # A subclass that says itself how it is pickled goes on doing so.
+    # A subclass that defines how it is pickled keeps doing so.
     if _pickles_as_any(kind):
         names |= {"__reduce_ex__": _reduced, "_pagraph_made_of": (kind, ours)}
     if _MARK not in vars(kind) and any(_MARK in vars(base) for base in kind.__mro__):
@@ -254,7 +254,7 @@ _NAMED = ("__module__", "__qualname__", "__doc__")
 
 @functools.cache
 def _layout(kind: type) -> type:
-    """An empty class that lies in memory as ``kind`` does."""
+    """An empty class with the memory layout of ``kind``."""
     root = next(base for base in kind.__mro__ if "__dict__" in vars(base))
     return type(root.__name__, (root,), {"__module__": root.__module__})
 
@@ -268,10 +268,10 @@ _OWN = "_pagraph_own"
 
 
 def _reduced(loader: Any, protocol: Any) -> tuple[Any, ...]:
-    """Pickle an object as one of ours, with what a subclass added to it."""
+    """Pickle an object as one of ours, with the attributes that a subclass added."""
     kind, ours = loader._pagraph_made_of
     subclass = None if _MARK in vars(kind) else kind
-    if ours.__reduce__ is object.__reduce__:  # by its attributes, all of them
+    if ours.__reduce__ is object.__reduce__:  # by all its attributes
         return _unpickled, (subclass, ours), loader.__getstate__()
     make, (_, *rest) = ours.__reduce__(loader)
     attributes = vars(loader)
@@ -281,7 +281,7 @@ def _reduced(loader: Any, protocol: Any) -> tuple[Any, ...]:
 
 
 def _unpickled(subclass: type | None, ours: type) -> Any:
-    return object.__new__(ours if subclass is None else _mixed_anew(subclass, ours))
+    return object.__new__(_unpickled_class(subclass, ours))
 
 
 def _remade(
@@ -291,11 +291,11 @@ def _remade(
     rest: list[Any],
     added: dict[str, Any],
 ) -> Any:
-    kind = ours if subclass is None else _mixed_anew(subclass, ours)
+    kind = _unpickled_class(subclass, ours)
 
     def construct(**arguments: Any) -> Any:
-        # Our constructor and not the subclass's: the arguments are those that ours was given.
-        loader = object.__new__(kind)
+        # Not the subclass's constructor: these are the arguments that ours was given.
+        loader: Any = object.__new__(kind)
         ours.__init__(loader, **arguments)
         return loader
 
@@ -304,8 +304,10 @@ def _remade(
     return loader
 
 
-def _mixed_anew(kind: type, ours: type) -> type:
-    """The mixed class in a process where nothing may be replaced."""
-    if any(_MARK in vars(base) for base in kind.__mro__):
-        return _mixed(kind, ours)
-    return type(kind.__name__, (kind, ours), {"__module__": kind.__module__})
+def _unpickled_class(subclass: type | None, ours: type) -> type:
+    """Our class, with a script's subclass before it; also in a process that replaces nothing."""
+    if subclass is None:
+        return ours
+    if any(_MARK in vars(base) for base in subclass.__mro__):
+        return _mixed(subclass, ours)
+    return type(subclass.__name__, (subclass, ours), {"__module__": subclass.__module__})

@@ -1,4 +1,4 @@
-"""Run a script in this process as ``python script.py`` runs it."""
+"""Runs a script in this process as ``python script.py`` would."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import sys
 import threading
 from collections.abc import Sequence
 from importlib.machinery import SourceFileLoader
-from pathlib import Path
 from types import CodeType, ModuleType, TracebackType
 from typing import Any
+from zipfile import is_zipfile
 
 from .session import Session
 
-# Above this file and pagraph's command, the frames of a script begin.
+# Frames of files in this folder are left out of a script's traceback.
 _HERE = os.path.dirname(os.path.abspath(__file__))
 
 
@@ -24,41 +24,35 @@ def run_script(path: str, arguments: Sequence[str], session: Session) -> int:
     """Run a file as ``python FILE ARGUMENTS``, and return the exit code."""
     main = _new_main(path)
     sys.argv[:] = [path, *arguments]
-    if os.path.isdir(path) or _is_archive(path):
+    if os.path.isdir(path) or is_zipfile(path):
         _first_on_path(path)
         return _guarded(lambda: _run_as_main("__main__", alter_argv=False), session)
-    # As Python does it: where the file really is, behind links.
+    # Python follows links to the file's real folder.
     _first_on_path(os.path.dirname(os.path.realpath(path)))
-    return _guarded(lambda: _execute(path, main), session)
+    return _guarded(lambda: exec(_code_of(path), vars(main)), session)
 
 
 def run_module(name: str, arguments: Sequence[str], session: Session) -> int:
     """Run a module as ``python -m MODULE ARGUMENTS``, and return the exit code."""
     _new_main(None)
-    # Its first becomes the module's file, once that is found.
+    # runpy replaces "-m" by the module's file.
     sys.argv[:] = ["-m", *arguments]
     _first_on_path(os.getcwd())
     return _guarded(lambda: _run_as_main(name, alter_argv=True), session)
 
 
 def _run_as_main(name: str, *, alter_argv: bool) -> None:
-    # Private, but what `python -m` itself calls, and all of: argv, `__spec__`, packages.
+    # Private, but what `python -m` calls: it sets argv and `__spec__`, and knows packages.
     runpy._run_module_as_main(name, alter_argv)  # type: ignore[attr-defined]
 
 
-def _is_archive(path: str) -> bool:
-    import zipfile
-
-    return zipfile.is_zipfile(path)
-
-
 def _new_main(path: str | None) -> ModuleType:
-    """A fresh ``__main__``: pickles, spawned processes and ``sys.modules`` are to find the
+    """A new ``__main__``, so that pickles, spawned processes and ``sys.modules`` find the
     script's."""
     main = ModuleType("__main__")
     names: dict[str, Any] = {"__builtins__": __builtins__, "__annotations__": {}}
     if path is not None:
-        # As in Python, whose traceback names the whole path, though `sys.argv` has the given one.
+        # As in Python, whose tracebacks have the absolute path, while `sys.argv` has the given one.
         whole = os.path.abspath(path)
         loader = SourceFileLoader("__main__", whole)
         names |= {"__file__": whole, "__cached__": None, "__loader__": loader}
@@ -68,15 +62,13 @@ def _new_main(path: str | None) -> ModuleType:
 
 
 def _first_on_path(folder: str) -> None:
-    """Put the script's folder where ours was: `python -m pagraph` has put the working one there,
-    and a console script that of the programs."""
+    """Put the script's folder first on ``sys.path``.
+
+    It replaces the working folder of ``python -m pagraph``, or that of the console script.
+    """
     if getattr(sys.flags, "safe_path", False):
         return
     sys.path[0] = folder
-
-
-def _execute(path: str, main: ModuleType) -> None:
-    exec(_code_of(path), vars(main))
 
 
 def _code_of(path: str) -> CodeType:
@@ -90,14 +82,13 @@ def _code_of(path: str) -> CodeType:
 
 
 def _guarded(run: Any, session: Session) -> int:
-    """Run, and end as the interpreter would: its exit code, its traceback without our frames."""
+    """Run, and return the interpreter's exit code; tracebacks are printed without our frames."""
     try:
         run()
     except SystemExit as error:
         return _exit_code(error)
     except BaseException as error:
         _report(error)
-        # What `pdb.pm()` and interactive shells look for.
         if isinstance(error, KeyboardInterrupt):
             session.interrupted = threading.current_thread() is threading.main_thread()
         return 1
@@ -123,7 +114,7 @@ def _report(error: BaseException) -> None:
             seen.add(id(link))
             link.__traceback__ = _without_us(link.__traceback__)
             links += [link.__cause__, link.__context__]
-    # What `pdb.pm()` looks for.
+    # `pdb.pm()` and interactive shells read these.
     sys.last_type, sys.last_value, sys.last_traceback = type(error), error, error.__traceback__
     try:
         sys.excepthook(type(error), error, error.__traceback__)
@@ -132,7 +123,7 @@ def _report(error: BaseException) -> None:
 
 
 def _without_us(trace: TracebackType | None) -> TracebackType | None:
-    """A traceback without the frames that the same script alone would not have."""
+    """A traceback without frames of ours and of runpy."""
     kept = []
     while trace is not None:
         name = trace.tb_frame.f_code.co_filename
@@ -143,8 +134,3 @@ def _without_us(trace: TracebackType | None) -> TracebackType | None:
     for each, following in zip(kept, [*kept[1:], None], strict=False):
         each.tb_next = following
     return kept[0] if kept else None
-
-
-def is_script(path: str) -> bool:
-    """Whether there is something to run."""
-    return Path(path).exists()

@@ -1,8 +1,8 @@
-"""A process whose script is watched: from the first hook to the table at its very end.
+"""Session: watches a script from the first import hook to the table at its very end.
 
-The table has to come however the script ends. At an ordinary end, or Ctrl-C, this process prints
-it. At ``os._exit``, a signal or a crash it cannot, and may not be kept from dying: a second
-process, forked before the script begins, waits for that and prints what was last written.
+The table must be printed however the script ends. After a normal end, or Ctrl-C, this process
+prints it. After ``os._exit``, a signal or a crash it cannot. For this case a second process, forked
+before the script begins, waits for its end and prints the numbers that were last written.
 """
 
 from __future__ import annotations
@@ -27,31 +27,26 @@ from .ledger import Ledger
 from .replacing import Replacer, Settings
 from .summary import Summary
 
-# To `pagraph run --compare`, which starts others: where they leave their numbers.
+# Environment variable by which `pagraph run --compare` tells a run where to write its numbers.
 NUMBERS = "PAGRAPH_RUN_NUMBERS"
-
-
-@dataclass(frozen=True)
-class Outputs:
-    """What comes of a session besides the table.
-
-    Attributes:
-        report: An HTML page.
-        timeline: A trace of our loaders.
-    """
-
-    report: Path | None = None
-    timeline: Path | None = None
 
 
 @dataclass(eq=False)
 class Session:
-    """Watches the loaders of this process, and of those that it spawns or forks."""
+    """Watches the loaders of this process, and of those that it spawns or forks.
+
+    Args:
+        name: The script, for the title.
+        settings: Options of ``pagraph run``.
+        report: HTML page to write at the end.
+        timeline: Trace of our loaders to write.
+    """
 
     name: str
     settings: Settings
-    outputs: Outputs = field(default_factory=Outputs)
-    # Killed by SIGINT at the very end, as Python is by an unhandled KeyboardInterrupt.
+    report: Path | None = None
+    timeline: Path | None = None
+    # The process is killed by SIGINT at its very end, as Python is after an unhandled Ctrl-C.
     interrupted: bool = False
     _folder: Path = field(init=False)
     _ledger: Ledger = field(init=False)
@@ -60,30 +55,30 @@ class Session:
     _pid: int = field(default_factory=os.getpid, init=False)
 
     def begin(self) -> None:
-        """Watch from now on, until the process ends; before the script imports anything."""
+        """Watch until the process ends. To be called before the script imports anything."""
         self._folder = Path(tempfile.mkdtemp(prefix="pagraph-run-"))
-        self._done = _beside(self)
+        self._done = _start_witness(self)
         self._ledger = Ledger(self._folder)
         replacer = Replacer(self.settings, self._ledger, self._trace)
         watch(replacer, self._ledger, self._folder)
-        # The first to be registered is the last to be called: after the script's own handlers.
+        # The handler registered first is called last, after those of the script.
         atexit.register(self._finish)
 
     def _trace(self, loader: Any) -> None:
-        if self.outputs.timeline is None or os.getpid() != self._pid:
+        if self.timeline is None or os.getpid() != self._pid:
             return
         from ..stats.trace import Tracer
 
         if self._tracer is None:
-            self._tracer = Tracer(self.outputs.timeline)
+            self._tracer = Tracer(self.timeline)
         number = len(self._ledger.snapshot(looks=False)["lines"])
         loader.trace(self._tracer, label=f"{type(loader).__name__} {number}")
 
     def _finish(self) -> None:
-        if os.getpid() != self._pid:  # a forked process that ends as this one would
+        if os.getpid() != self._pid:  # a forked process inherits this handler
             return
         with contextlib.suppress(Exception):
-            # A loader that still works ahead must not be cut off by the file.
+            # A loader may still be working ahead, and writing to the trace.
             if self._tracer is not None:
                 self._tracer.stop()
         own = self._ledger.snapshot()
@@ -98,7 +93,7 @@ class Session:
             os.kill(self._pid, signal.SIGINT)
 
     def parts(self, own: dict[str, Any] | None) -> list[dict[str, Any]]:
-        """What the processes wrote, the script's own first; ``own`` in place of what it wrote."""
+        """Numbers of all processes, the script's first. ``own`` replaces those that it wrote."""
         found = {}
         for path in sorted(self._folder.glob("*.json")):
             with contextlib.suppress(OSError, ValueError):
@@ -109,12 +104,12 @@ class Session:
         return others if first is None else [first, *others]
 
     def close(self) -> None:
-        """Remove what was written."""
+        """Remove the processes' numbers."""
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
 def watch(replacer: Replacer, ledger: Ledger, folder: Path) -> ImportHook:
-    """Install the hook, and take it along into spawned processes."""
+    """Install the import hook here and in spawned processes."""
     imports = hook(replacer, ledger)
     child = _InChild(folder, replacer.settings)
 
@@ -122,7 +117,7 @@ def watch(replacer: Replacer, ledger: Ledger, folder: Path) -> ImportHook:
         original: Any = vars(module)["get_preparation_data"]
 
         def get_preparation_data(name: str) -> dict[str, Any]:
-            # The child passes over keys that it does not know; by then this one has done its work.
+            # The child ignores unknown keys, but unpickling them has installed the hook.
             return {**original(name), "pagraph": child}
 
         replacer.cover(module, "get_preparation_data", get_preparation_data)
@@ -134,13 +129,13 @@ def watch(replacer: Replacer, ledger: Ledger, folder: Path) -> ImportHook:
 
 @dataclass(frozen=True)
 class _InChild:
-    """Unpickled in a spawned process before its main module runs: watches there, too."""
+    """Installs the hook in a spawned process when it is unpickled, before the main module runs."""
 
     folder: Path
     settings: Settings
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # As text for `exec`: where pagraph cannot be imported, the child must run all the same.
+        # As text for `exec`, so that the child also runs if it cannot import pagraph.
         code = (
             "try:\n"
             "    from pagraph.run.session import in_child\n"
@@ -152,15 +147,15 @@ class _InChild:
 
 
 def in_child(folder: str, settings: dict[str, Any]) -> None:
-    """Watch a spawned process; its numbers go to the one that spawned it."""
+    """Watch a spawned process; the script's process collects its numbers."""
     ledger = Ledger(Path(folder), "spawned")
     watch(Replacer(Settings(**settings), ledger), ledger, Path(folder))
     atexit.register(ledger.flush)
 
 
 def show(session: Session, own: dict[str, Any] | None) -> None:
-    """Print the table, and write what else was asked for; never an error, which would be the
-    script's."""
+    """Print the table and write the requested files. An error would be the script's, so it is
+    printed, too."""
     summary = Summary.of(session.parts(own), theirs=session.settings.theirs, name=session.name)
     session.close()
     try:
@@ -168,29 +163,33 @@ def show(session: Session, own: dict[str, Any] | None) -> None:
         if numbers:
             Path(numbers).write_text(json.dumps(summary.to_json()), encoding="utf-8")
         rank = os.environ.get("RANK", "0")
-        if rank != "0":  # torchrun's, and accelerate's: one table for all
+        if rank != "0":  # of torchrun's or accelerate's processes one prints
             return
-        if session.outputs.report is not None:
+        if session.report is not None:
             from .page import write_page
 
-            write_page(session.outputs.report, summary)
+            write_page(session.report, summary)
         text = f"\n{summary}\n"
         if os.environ.get("WORLD_SIZE", "1") != "1":
             text += f"This is rank 0 of {os.environ['WORLD_SIZE']}; the others print no table.\n"
     except Exception as error:
         text = f"\npagraph run: {type(error).__name__}: {error}\n"
-    # By the descriptor: the script may have put anything in the place of `sys.stderr`.
+    # To the descriptor, as the script may have replaced `sys.stderr`.
     with contextlib.suppress(OSError):
         os.write(2, text.encode(errors="replace"))
 
 
-def _beside(session: Session) -> int:
-    """Start the process that prints the table if this one cannot; the pipe that says it could."""
+def _start_witness(session: Session) -> int:
+    """Start the process that prints the table if this one cannot.
+
+    Returns:
+        The end of a pipe to write to once this process has printed it; -1 without such a process.
+    """
     if not hasattr(os, "pidfd_open"):
         return -1
     read, write = os.pipe()
     watched = os.pidfd_open(os.getpid())
-    # Twice, so that it is no child of this process: a script may wait for all of its own.
+    # Forked twice, so that it is no child of this process: a script may wait for all its children.
     child = os.fork()
     if child:
         os.waitpid(child, 0)
@@ -198,22 +197,22 @@ def _beside(session: Session) -> int:
         os.close(watched)
         return write
     try:
-        # Out of the terminal's reach: Ctrl-C is for the script.
+        # In another session, as Ctrl-C is for the script.
         os.setsid()
         if os.fork():
             os._exit(0)
         os.close(write)
-        _stand_by(session, read, watched)
+        _wait_for_end(session, read, watched)
     finally:
         os._exit(0)
 
 
-def _stand_by(session: Session, done: int, watched: int) -> None:
+def _wait_for_end(session: Session, done: int, watched: int) -> None:
     nowhere = os.open(os.devnull, os.O_RDWR)
-    # Whoever ends all processes of this name ends the script, and with it this one, a moment later.
+    # `killall` ends the script, too, and this process ends right after it.
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)
-    for descriptor in (0, 1):  # a pipe that the script writes to must end with the script
+    for descriptor in (0, 1):  # readers of the script's output must see its end
         os.dup2(nowhere, descriptor)
     while True:
         ready, _, _ = select.select([done, watched], [], [])
@@ -221,10 +220,10 @@ def _stand_by(session: Session, done: int, watched: int) -> None:
             break
         if os.read(done, 1):
             return
-        # The script closed what it did not open: it is still there.
+        # The script closed the pipe, such as by os.closerange, and is still running.
         select.select([watched], [], [])
         break
-    # It may have said so just before it went.
+    # It may have written to the pipe just before its end.
     readable, _, _ = select.select([done], [], [], 0)
     if readable and os.read(done, 1):
         return

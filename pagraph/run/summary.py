@@ -1,9 +1,10 @@
-"""What was seen of a script's loaders: a table, and one line of advice that follows from it."""
+"""Summary of a script's loaders: a table, and one line of advice."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import median
 from typing import Any
 
 from ..system.tables import Table
@@ -12,10 +13,10 @@ from .ledger import OURS, Key, Line
 
 # A loop that waits for less than this share of its time gains little from a faster loader.
 _KEEPS_UP = 0.1
-# Waiting of which more than this share is in first epochs is mostly what happens once.
+# If more than this share of the waiting is in first epochs, it is mostly one-time work.
 _ONCE = 0.6
 _LOW_HIT_RATE = 0.5
-# Seconds below which starting threads and taking memory for the first time outweigh all else.
+# In fewer seconds, starting threads and first use of memory outweigh everything else.
 _TOO_SHORT = 1.0
 
 
@@ -25,14 +26,14 @@ class Summary:
 
     Attributes:
         lines: Numbers by line of the table.
-        seconds: From the first request for a batch to the last answer.
-        waited: Seconds of these in which the script's loops waited for a batch.
-        compiling: Seconds for which they waited for kernels to be compiled; in none of the others.
-        processes: Processes that made loaders, besides the script's own.
-        readers: Processes that read some.
+        seconds: Time from the first request for a batch to the last answer.
+        waited: Part of ``seconds`` in which the script's loops waited for a batch.
+        compiling: Seconds of waiting for kernels to be compiled, which no other time includes.
+        processes: Processes that made loaders, without the script's own.
+        readers: Processes that read loaders.
         seen: Names of the frameworks that were imported.
-        theirs: Whether nothing was to be replaced.
-        name: What ran, for the title.
+        theirs: Whether nothing was replaced, on request.
+        name: The script, for the title.
     """
 
     lines: Mapping[Key, Line] = field(default_factory=dict)
@@ -48,41 +49,41 @@ class Summary:
     @classmethod
     def of(cls, parts: Iterable[Mapping[str, Any]], *, theirs: bool, name: str) -> Summary:
         """Add up what processes have written, the script's own first."""
+        parts = list(parts)
         lines: dict[Key, Line] = {}
-        seen: dict[str, None] = {}
-        seconds = 0.0
-        waited = 0.0
-        compiling = 0.0
-        others = 0
-        readers = 0
+        seen: list[str] = []
         for part in parts:
             for key, numbers in _lines_of(part):
                 lines.setdefault(key, Line()).add(numbers)
-            seen.update(dict.fromkeys(part["seen"].values()))
-            # Processes run beside each other: the longest has the script's time.
-            seconds = max(seconds, part["seconds"])
-            waited += part["waited"]
-            # Where one process compiles, the others wait for it or compile the same.
-            compiling = max(compiling, part["compiling"])
-            others += bool(part["role"])
-            readers += part["waited"] > 0
-        names = tuple(seen)
-        return cls(lines, seconds, waited, compiling, others, max(1, readers), names, theirs, name)
+            seen += part["seen"].values()
+        return cls(
+            lines,
+            # Processes run in parallel: the longest has the script's time.
+            seconds=max((part["seconds"] for part in parts), default=0.0),
+            waited=sum(part["waited"] for part in parts),
+            # While one process compiles, the others wait for it or compile the same.
+            compiling=max((part["compiling"] for part in parts), default=0.0),
+            processes=sum(bool(part["role"]) for part in parts),
+            readers=max(1, sum(part["waited"] > 0 for part in parts)),
+            seen=tuple(dict.fromkeys(seen)),
+            theirs=theirs,
+            name=name,
+        )
 
     @property
     def share(self) -> float:
-        """Share of the time that the loops waited, a mean over processes."""
+        """Share of the time that the loops waited; the mean over processes."""
         each = self.waited / self.readers
         return min(1.0, each / self.seconds) if self.seconds else 0.0
 
     @property
     def ours(self) -> int:
-        """Lines that we ran."""
+        """Number of lines whose loaders are ours."""
         return sum(key.ran == OURS for key in self.lines)
 
     @property
     def table(self) -> Table:
-        """Each line of loaders, and all of them."""
+        """All lines, and their total."""
         head = ["loader", "made at", "run by", "epochs", "batches", "waited s", "of the time"]
         rows = [[*head, "hit rate"]]
         for key, line in self.lines.items():
@@ -91,7 +92,7 @@ class Summary:
         total = Line()
         for line in self.lines.values():
             total.add(line)
-        # Not the sum: a loader that reads a loader waits for both.
+        # Not the sum, which counts waits of a loader that reads a loader twice.
         total.waited = self.waited
         if len(self.lines) > 1:
             rows.append(["all", "", "", *self._numbers(total)])
@@ -104,7 +105,7 @@ class Summary:
         )
 
     def _numbers(self, line: Line) -> list[str]:
-        # Statistics of a loader that is gone are gone with it.
+        # There are no rows if a loader was deleted before its statistics were read.
         rate = percent(line.hits / line.rows if line.rows else None)
         share = line.waited / self.readers / self.seconds if self.seconds else None
         shown = percent(share if line.epochs else None)
@@ -112,7 +113,7 @@ class Summary:
 
     @property
     def title(self) -> str:
-        """What ran, and how."""
+        """The script, and whose loaders it used."""
         how = "its own loaders" if self.theirs else "pagraph's loaders in place of theirs"
         title = f"pagraph run: {self.name}, {how}"
         if self.processes:
@@ -121,7 +122,7 @@ class Summary:
 
     @property
     def notes(self) -> list[str]:
-        """Why lines are what they are."""
+        """Why loaders were not replaced, and what is not counted."""
         notes = []
         for key in self.lines:
             if key.why and not (self.theirs and key.why == "--theirs"):
@@ -129,8 +130,8 @@ class Summary:
                 notes.append(f"{key.kind} at {key.place}{stays}: {key.why}")
         if self.compiling >= 0.005:
             notes.append(
-                f"besides, {self.compiling:.2f} s for kernels to be compiled, once on this "
-                "machine; `pagraph warmup` does it ahead"
+                f"not counted: {self.compiling:.2f} s of compiling kernels, once on this machine; "
+                "`pagraph warmup` does it ahead"
             )
         return notes
 
@@ -157,7 +158,7 @@ class Summary:
         return f"{waits}: {self._cause()}"
 
     def _cause(self) -> str:
-        """What most of the waiting comes from, and what can be done."""
+        """Where most of the waiting comes from, and what to do about it."""
         key, line = max(self.lines.items(), key=lambda item: item[1].waited)
         where = f"{key.kind} at {key.place}"
         if key.ran != OURS:
@@ -188,7 +189,7 @@ class Summary:
 
     @classmethod
     def from_json(cls, saved: Mapping[str, Any]) -> Summary:
-        """What :meth:`to_json` made."""
+        """The summary that :meth:`to_json` wrote."""
         names = ("seconds", "waited", "compiling", "processes", "readers", "seen", "theirs", "name")
         return cls(dict(_lines_of(saved)), **{name: saved[name] for name in names})
 
@@ -210,24 +211,24 @@ class Summary:
 
 
 def _lines_of(saved: Mapping[str, Any]) -> Iterator[tuple[Key, Line]]:
-    """The lines in what a process or a summary has written."""
+    """The lines that a process or a summary has written."""
     for entry in saved["lines"]:
         key = Key(*(entry[field] for field in ("kind", "place", "ran", "why")))
         yield key, Line(**{number: entry[number] for number in vars(Line())})
 
 
 def compared(theirs: Sequence[Summary], ours: Sequence[Summary]) -> Table:
-    """Medians of runs both ways, side by side, by the place where loaders were made."""
+    """Medians of runs with both sides' loaders, by the place where loaders were made."""
     rows = [["loader", "made at", "their own: waited s", "ours: waited s", "ours ran it"]]
     for kind, place in dict.fromkeys((k.kind, k.place) for s in [*theirs, *ours] for k in s.lines):
-        cells = [_median(_waited(each, kind, place) for each in side) for side in (theirs, ours)]
+        cells = [median(_waited(each, kind, place) for each in side) for side in (theirs, ours)]
         ran = any(
             k.ran == OURS for s in ours for k in s.lines if (k.kind, k.place) == (kind, place)
         )
         rows.append([kind, place, f"{cells[0]:.3f}", f"{cells[1]:.3f}", "yes" if ran else "no"])
-    waited = [_median(each.waited for each in side) for side in (theirs, ours)]
-    seconds = [_median(each.seconds for each in side) for side in (theirs, ours)]
-    shares = [_median(each.share for each in side) for side in (theirs, ours)]
+    waited = [median(each.waited for each in side) for side in (theirs, ours)]
+    seconds = [median(each.seconds for each in side) for side in (theirs, ours)]
+    shares = [median(each.share for each in side) for side in (theirs, ours)]
     rows.append(["all", "", f"{waited[0]:.3f}", f"{waited[1]:.3f}", ""])
     rows.append(["from first to last batch", "", f"{seconds[0]:.3f}", f"{seconds[1]:.3f}", ""])
     rows.append(["of the time", "", percent(shares[0]), percent(shares[1]), ""])
@@ -238,12 +239,6 @@ def compared(theirs: Sequence[Summary], ours: Sequence[Summary]) -> Table:
 def _waited(summary: Summary, kind: str, place: str) -> float:
     lines = summary.lines.items()
     return sum(line.waited for key, line in lines if (key.kind, key.place) == (kind, place))
-
-
-def _median(values: Iterable[float]) -> float:
-    import statistics
-
-    return statistics.median(list(values))
 
 
 def _verdict(waited: Sequence[float], seconds: Sequence[float]) -> str:

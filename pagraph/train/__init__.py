@@ -1,5 +1,7 @@
-"""Trains GraphSAGE, GCN or GAT on a graph: the library side of ``pagraph train``; DGL or PyG is
-imported by a run."""
+"""Training of GraphSAGE, GCN and GAT, the library side of ``pagraph train``.
+
+DGL or PyG is imported when a run begins.
+"""
 
 from ..options.training import TrainOptions
 from .inference import OneHop

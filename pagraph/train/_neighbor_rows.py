@@ -1,13 +1,13 @@
-"""Kernels over in-edges: the rows that a run of vertices needs, and sums of these rows."""
+"""Kernels over in-edges: find the rows that a run of vertices needs, and add them up."""
 
 import numpy as np
 
 from .._jit import kernel, prefetch
 from ..graph._csc import check_id, check_row
 
-_LINE = 16  # float32 values of a cache line
-# Edges between a prefetch and its use. Not measured: fewer would not hide a read from memory, more
-# would ask for lines that are gone again before they are used.
+_LINE = 16  # float32 values per cache line
+# Edges between a prefetch and its use. Not measured. Fewer would not hide a read from memory, and
+# with more, lines would be evicted before they are used.
 _AHEAD = 8
 
 
@@ -20,7 +20,7 @@ def most_in_edges(indptr):
     return most
 
 
-# Vertices of a window, or of a block: which, and the number of each.
+# Kernels that find the vertices of a window or of a block, and number them.
 
 
 @kernel
@@ -28,8 +28,8 @@ def take_sources(indptr, indices, begin, end, place, found):
     """Collect the vertices from ``begin`` to ``end`` and their sources, each once, while ``found``
     has room.
 
-    ``place`` is -1 everywhere, and 0 afterwards for what was collected. Returns the first vertex
-    that did not fit, or ``end``, and how many vertices were collected.
+    ``place`` is -1 everywhere, and afterwards 0 for collected vertices. Returns the first vertex
+    that did not fit, or ``end``, and the number of collected vertices.
     """
     count = np.int64(0)
     for v in range(begin, end):
@@ -37,13 +37,13 @@ def take_sources(indptr, indices, begin, end, place, found):
         first = np.int64(indptr[v])
         last = np.int64(indptr[v + 1])
         check_row(first, last, len(indices))
-        for e in range(first - 1, last):  # one more: the vertex itself comes first
+        for e in range(first - 1, last):  # edge `first - 1` means the vertex itself
             u = v if e < first else np.int64(indices[e])
             check_id(u, len(place))
             if place[u] >= 0:
                 continue
             if count == len(found):
-                # A vertex is in the window with all of its sources or not at all.
+                # The window does not hold all sources of this vertex, so it leaves the window.
                 for i in range(before, count):
                     place[found[i]] = -1
                 return v, before
@@ -64,8 +64,8 @@ def clear_places(ids, place):
 def number_sources(indptr, indices, begin, end, place, sources, out):
     """Number the vertices ``begin`` to ``end``, then their other sources in the order of the edges.
 
-    Writes the number of each edge's source to ``out``, and the vertices by number to ``sources``;
-    returns how many these are. ``place`` is -1 everywhere, before and after.
+    Writes the number of each edge's source to ``out``, and the vertices by number to ``sources``.
+    Returns the number of vertices. ``place`` is -1 everywhere, before and after.
     """
     count = np.int64(0)
     for v in range(begin, end):
@@ -83,8 +83,8 @@ def number_sources(indptr, indices, begin, end, place, sources, out):
             sources[count] = u
             count += 1
         out[e - first] = place[u]
-    # Only the places that were set: clearing the whole table would cost a pass over all vertices
-    # for each block.
+    # Only the places that were set, as clearing the whole table for each block would be a pass over
+    # all vertices.
     for i in range(count):
         place[sources[i]] = -1
     return count
@@ -92,7 +92,7 @@ def number_sources(indptr, indices, begin, end, place, sources, out):
 
 @kernel
 def mark_sources(indptr, indices, targets, mask):
-    """Set ``mask`` for some vertices and all of their sources."""
+    """Set ``mask`` for ``targets`` and all their sources."""
     for v in targets:
         mask[v] = True
         first = np.int64(indptr[v])
@@ -106,11 +106,11 @@ def mark_sources(indptr, indices, targets, mask):
 
 @kernel
 def take_marked(mask, begin, place, found):
-    """Collect the marked vertices from ``begin`` on while ``place`` and ``found`` have room, and
-    number them.
+    """Collect and number the marked vertices from ``begin`` on while ``place`` and ``found`` have
+    room.
 
     Vertex ``found[i]`` gets ``place[found[i] - begin] = i``. Returns the first vertex that was not
-    looked at, and how many were collected.
+    looked at, and the number of collected vertices.
     """
     count = 0
     v = begin
@@ -125,14 +125,14 @@ def take_marked(mask, begin, place, found):
     return v, count
 
 
-# Sums. A call adds a vertex's edges in the graph's order and one call alone writes to its sum, so
-# that bits do not depend on how vertices are divided among calls and threads. They do depend on how
-# sources are divided into blocks.
+# Kernels that add rows up. A call adds a vertex's edges in the graph's order, and no other call
+# writes to its sum at that time. So bits do not depend on how vertices are divided among calls and
+# threads. They do depend on how sources are divided into blocks.
 
 
 @kernel
 def _row_of(place, i):
-    """The row of the ``i``-th vertex of a block: its place, or ``i`` where all have one."""
+    """The row of the ``i``-th vertex of a block: ``place[i]``, or ``i`` if ``place`` is empty."""
     if len(place):
         return np.int64(place[i])
     return np.int64(i)
@@ -143,9 +143,9 @@ def add_weighted(offsets, ids, weights, rows, out):
     """Add ``weights[e] * rows[ids[e]]`` to ``out[i]`` for every ``e`` in
     ``offsets[i]:offsets[i + 1]``.
 
-    All in float32. Measured on RMAT scale 17 (1.9 M edges), rows of 128 / 512 values, one thread:
-    0.05 / 0.20 s. Rows gathered 8192 at a time and multiplied by a sparse matrix of torch's took
-    0.13 / 0.8 s, the whole matrix at once, on two threads, 0.16 / 0.5 s.
+    All in float32. RMAT scale 17 (1.9 M edges) with rows of 128 / 512 values takes 0.05 / 0.20 s on
+    one thread. Torch's sparse matrices took 0.13 / 0.8 s on rows gathered 8192 at a time, and 0.16
+    / 0.5 s as a whole on two threads.
     """
     width = rows.shape[1]
     for i in range(len(out)):
@@ -169,8 +169,8 @@ def add_block(indptr, indices, targets, begin, end, place, rows, looped, counts,
     """Add the rows of the sources in ``[begin, end)`` to ``out[i]``, the sum of vertex
     ``targets[i]``.
 
-    Row ``place[u - begin]`` is source ``u``'s, or row ``u - begin`` where ``place`` is empty. With
-    ``looped`` every vertex has one self-loop, whatever its own. ``counts[i]`` goes up by the edges
+    Source ``u`` has row ``place[u - begin]``, or row ``u - begin`` if ``place`` is empty. With
+    ``looped`` every vertex has one self-loop instead of its own. ``counts[i]`` grows by the edges
     added. All in float32.
     """
     width = rows.shape[1]
@@ -186,7 +186,7 @@ def add_block(indptr, indices, targets, begin, end, place, rows, looped, counts,
         last = np.int64(indptr[v + 1])
         check_row(first, last, len(indices))
         for e in range(first, last):
-            # Looks beyond the vertex's own edges: the next target is mostly the next vertex.
+            # Also beyond the vertex's own edges, as the next target is mostly the next vertex.
             if e + _AHEAD < len(indices):
                 u = np.int64(indices[e + _AHEAD])
                 if begin <= u < end:
@@ -197,8 +197,8 @@ def add_block(indptr, indices, targets, begin, end, place, rows, looped, counts,
             if u < begin or u >= end or (looped and u == v):
                 continue
             p = _row_of(place, u - begin)
-            # `place` keeps what an earlier block left there, for vertices that were not marked:
-            # edges that changed since sources were marked would read it.
+            # For unmarked vertices `place` holds values of an earlier block, which edges that have
+            # changed since sources were marked would read.
             check_id(p, len(rows))
             counts[i] += 1
             for j in range(width):
@@ -207,7 +207,7 @@ def add_block(indptr, indices, targets, begin, end, place, rows, looped, counts,
 
 @kernel
 def _leaky_relu(x):
-    # The slope of the paper (Velickovic et al., 2018, section 2.1) and of DGL's and PyG's layers.
+    # The paper's slope (Velickovic et al., 2018, section 2.1), also that of DGL's and PyG's layers.
     return max(x, np.float32(0.2) * x)
 
 
@@ -220,7 +220,7 @@ def add_attended(
 
     Head ``h`` weighs source ``u`` for ``v`` by
     ``exp(leaky_relu(sources[u, h] + own[v, h]) - most[v, h])``, where ``most`` is the largest such
-    score so far: a softmax over blocks that come one after the other (Milakov and Gimelshein, 2018,
+    score so far. This is an online softmax over consecutive blocks (Milakov and Gimelshein, 2018,
     algorithm 3). ``totals`` are sums of the weights. All in float32.
 
     Args:
@@ -248,7 +248,7 @@ def add_attended(
                     check_id(p, len(rows))
                     highest = max(highest, _leaky_relu(sources[p, h] + own[i, h]))
             if highest > most[i, h]:
-                # What earlier blocks brought was weighed against a smaller score.
+                # Earlier blocks were weighed relative to a smaller score.
                 scale = np.exp(most[i, h] - highest)
                 totals[i, h] *= scale
                 for j in range(width):

@@ -1,4 +1,4 @@
-"""Assignment of a graph, or of a part of one, to a process that trains and evaluates."""
+"""Assignment: the graph, or the part of one, that a process trains on and evaluates."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ class Assignment:
     """What one process trains on and evaluates.
 
     Attributes:
-        task: Its vertices or links.
-        evaluation: What it evaluates.
+        task: Vertices or links to train on.
+        evaluation: Vertices or links to evaluate.
         part: The part that the task is made of; None for a whole graph.
-        sourceless: Ranks of the processes that do not have the graph that was divided, so that all
-            evaluate on their parts, which do not hold all neighbours for that.
+        sourceless: Ranks of the processes that do not have the graph that was divided. If there are
+            any, all processes evaluate on their parts, where neighbours may be missing.
     """
 
     task: Task
@@ -57,19 +57,19 @@ class Assignment:
 
     @property
     def evaluated_on(self) -> str:
-        """ "source" or "parts": where validation and test vertices of a partition are evaluated."""
+        """Where validation and test vertices of a partition are evaluated: "source" or "parts"."""
         return "parts" if self.evaluation.is_part else "source"
 
 
 @dataclass(frozen=True)
 class _View:
-    """What a process knows of its folder, for the others to compare.
+    """What processes tell each other about their folders.
 
     Attributes:
-        digests: SHA-256 of all parts of its partition; none of a graph.
-        num_classes: Largest label that it sees plus 1.
-        val: Number of validation vertices that it evaluates.
-        test: Number of test vertices that it evaluates.
+        digests: SHA-256 of all parts of the partition; empty for a graph.
+        num_classes: Largest label plus 1.
+        val: Number of validation vertices to evaluate.
+        test: Number of test vertices to evaluate.
     """
 
     digests: tuple[str, ...]
@@ -88,21 +88,21 @@ def assign(
 ) -> Assignment:
     """Open a graph folder for one process, or this process's part of a partition.
 
-    All processes of ``world`` must call this. Of a partition they open the part of their rank. They
-    evaluate the whole graph, or the parts where these hold the neighbourhoods of validation and
-    test vertices, or where a process does not have the whole graph.
+    All processes of ``world`` must call this. Each opens the part of its rank. They evaluate on the
+    whole graph. If the parts hold the neighbourhoods of validation and test vertices, or a process
+    does not have the whole graph, they evaluate on the parts.
 
     Args:
         folder: A graph folder, or a partition folder.
         options: Options of the run.
         split: Another split of a graph folder; see :func:`pagraph.datasets.open_graph`.
-        source: Folder of the graph that a partition was made from, on this machine. Default: where
-            the partition says.
+        source: Folder of the graph that a partition was made from, on this machine. Default: the
+            path in the partition.
         world: The processes that train together, one for each part.
 
     Raises:
-        ValueError: The number of processes or of layers does not go with the folder, or a field
-            does not fit.
+        ValueError: The number of processes or of layers does not suit the folder, or a field does
+            not fit.
         DifferentProcessesError: Processes were given different options or partitions.
         FormatError, OSError: The folder cannot be opened.
         OtherProcessError: Another process failed.
@@ -112,7 +112,7 @@ def assign(
     sourceless = tuple(rank for rank, missing in enumerate(views_of_source) if missing)
     _check_same(world.gather(options))
     own = world.together(lambda: _open(Path(folder), options, split, place, world, sourceless))
-    if isinstance(own.task, LinkTask):  # one process, which _open has made sure of
+    if isinstance(own.task, LinkTask):  # `_open` allows it for one process only
         return own
     digests: tuple[str, ...] = ()
     if own.part is not None:
@@ -126,15 +126,21 @@ def assign(
 
 
 def default_fanout(folder: StrPath) -> tuple[int, ...]:
-    """Default fan-out: no longer than the hops of parts; FormatError for a partition that cannot be
-    opened."""
+    """Default fan-out, with no more entries than parts have hops.
+
+    Raises:
+        FormatError: The partition cannot be opened.
+    """
     fanout = TrainOptions().fanout
     return fanout[-open_manifest(folder).hops :] if is_partition(Path(folder)) else fanout
 
 
 def default_layers(folder: StrPath) -> str:
-    """The layers that "auto" takes: PyG's, where they are installed, for seeds with times in a graph
-    of several types, which DGL's loaders do not sample in time; else "auto"."""
+    """The framework of "auto" for a folder, or "auto" if any will do.
+
+    It is PyG, if installed, for seeds with times in a graph of several types. DGL's loaders do not
+    sample these in time.
+    """
     path = Path(folder)
     if is_partition(path) or folder_form(path) != "native":
         return "auto"
@@ -156,14 +162,14 @@ _OWN = (
     "lookahead",
     "memory",
 )
-"""Options that each process may choose for itself: they change nothing that the others wait for."""
+"""Options that may differ between processes, as they change nothing that the others wait for."""
 
 
 def _check_same(asked: Sequence[TrainOptions]) -> None:
-    """Raise DifferentProcessesError where the processes were given different options.
+    """Raise DifferentProcessesError if the processes were given different options.
 
-    Each machine is started by a command of its own. With other numbers of steps or of parameters
-    some processes would wait for collectives that the others never call.
+    Each machine has a separate command line. With different numbers of steps or of parameters, some
+    processes would wait for collectives that others never call.
     """
     for name in (f.name for f in fields(TrainOptions) if f.name not in _OWN):
         values = [getattr(each, name) for each in asked]
@@ -174,7 +180,7 @@ def _check_same(asked: Sequence[TrainOptions]) -> None:
 
 
 def _check_same_partition(views: Sequence[_View]) -> None:
-    """Raise DifferentProcessesError where machines have parts of several partitions."""
+    """Raise DifferentProcessesError if machines have parts of different partitions."""
     others = [rank for rank, view in enumerate(views) if view.digests != views[0].digests]
     if others:
         ranks = ", ".join(map(str, others))
@@ -185,23 +191,23 @@ def _check_same_partition(views: Sequence[_View]) -> None:
 
 
 def _agreed_classes(views: Sequence[_View]) -> int:
-    """The number of classes in what all processes see."""
+    """The number of classes of all processes together."""
     for name in ("val", "test"):
-        # A part may have none. All parts together must: accuracies divide by their number.
+        # A part may have none, but not all parts, as accuracies divide by their total.
         if sum(getattr(view, name) for view in views) == 0:
             raise ValueError(f"{name}_mask must select at least 1 vertex of the parts, got 0")
     return max(view.num_classes for view in views)
 
 
 def _is_sourceless(folder: Path, source: Path | None) -> bool:
-    """Whether the parts want a whole graph for evaluation that is not on this machine."""
-    # One that was named is opened, or refused with the reason.
+    """Whether evaluation needs a whole graph that is not on this machine."""
+    # A named one is opened, which raises an error with the reason.
     if source is not None or not is_partition(folder):
         return False
     try:
         manifest = open_manifest(folder)
     except (FormatError, OSError):
-        return False  # opening the part says so
+        return False  # opening the part raises the error
     if manifest.evaluation == "parts":
         return False
     return manifest.source is None or not has_source(manifest.source, folder)
@@ -238,11 +244,10 @@ def _open(
             f"graph folder {folder}"
         )
     if world.size > 1:
-        folder_form(folder)  # raises the better error where the folder holds no graph at all
+        folder_form(folder)  # raises a better error if the folder holds no graph at all
         raise ValueError(
             f"folder must hold a partition for {world.size} processes, got the graph folder "
-            f"{folder}: divide it with "
-            f"pagraph partition {folder} OUT -k {world.size}"
+            f"{folder}: divide it with pagraph partition {folder} OUT -k {world.size}"
         )
     graph = open_graph(folder, split=split)
     task: Task
@@ -281,7 +286,7 @@ def _open_part(
     if manifest.evaluation == "parts" or sourceless:
         return Assignment(task, task.evaluation(is_part=True), part, sourceless)
     whole, num_classes = _whole_evaluation(part, options)
-    # A class may have no vertex in this part.
+    # Some classes may have no vertex in this part.
     task = replace(task, num_outputs=max(task.num_outputs, num_classes))
     return Assignment(task, whole, part)
 
@@ -295,8 +300,7 @@ def _part_task(part: Part, options: TrainOptions) -> Task:
 
 
 def _whole_evaluation(part: Part, options: TrainOptions) -> tuple[Evaluation, int]:
-    """The validation and test vertices of the graph that was divided, and their number of
-    classes."""
+    """The evaluation on the graph that was divided, and its number of classes."""
     graph = part.open_source()
     if not graph.is_homogeneous:
         return whole_evaluation(graph, options, part.train_type)
@@ -307,9 +311,8 @@ def _whole_evaluation(part: Part, options: TrainOptions) -> tuple[Evaluation, in
 
 
 def _part_norm(graph: Graph) -> Tensor:
-    """GCN's normalisation from the degrees in the whole graph, where every vertex is to have one
-    self-loop."""
+    """GCN's normalisation by the degrees in the whole graph with one self-loop on every vertex."""
     known = graph.ndata
-    # The model's loop takes the place of the graph's own; a graph without any has no such field.
+    # The model's self-loop replaces the graph's own; a graph without any has no such field.
     more = 1 - known["self_loops"] if "self_loops" in known else 1
     return gcn_norm(known["in_degrees"] + more, known["out_degrees"] + more)

@@ -1,5 +1,4 @@
-"""Checkpoints of a training run: all that its next epoch depends on, in one file that is replaced
-whole."""
+"""Checkpoints of a training run: the state that its next epoch depends on, in one file."""
 
 from __future__ import annotations
 
@@ -34,26 +33,26 @@ _MAY_CHANGE = (
     "lookahead",
     "memory",
 )
-"""Options that do not change which numbers an epoch computes."""
+"""Options that do not change the numbers that an epoch computes."""
 _KINDS = {"settings": dict, "graphs": list, "model": dict, "optimizer": dict, "random": list}
-"""What a checkpoint holds besides its version and records."""
+"""Entries of a checkpoint besides its version and records."""
 
 
 def check_checkpoint(folder: StrPath, options: TrainOptions) -> None:
-    """Check that a run with these options can be saved there; make the folder if it is missing.
+    """Check that a run with these options can be saved in ``folder``, and make the folder.
 
     Raises:
         ValueError: The run has state that cannot be saved.
-        OSError: Nothing can be written there.
+        OSError: The folder cannot be written to.
     """
-    # Ours draws by (seed, epoch, batch). The state of the others' generators is in their workers.
+    # Our loader draws by (seed, epoch, batch). Other loaders' generators are in their workers.
     if options.loader != "pagraph":
         raise ValueError(
             f"checkpoint must be of a run with pagraph's loader, got {options.loader}'s own"
         )
     if options.grad_compression == "powersgd":
         raise ValueError(
-            "checkpoint must be of a run without powersgd, which keeps what it did not send yet"
+            "checkpoint must be of a run without powersgd, which keeps gradients it did not send"
         )
     if os.path.lexists(folder) and not os.path.isdir(folder):
         raise NotADirectoryError(f"checkpoint must be a folder, got {os.fspath(folder)!r}")
@@ -64,8 +63,10 @@ def check_checkpoint(folder: StrPath, options: TrainOptions) -> None:
 def open_checkpoint(
     folder: StrPath | None, task: Task, options: TrainOptions, world: World
 ) -> Checkpoint | None:
-    """The checkpoint of a run, or None without a folder; arguments and errors are those of
-    :class:`Checkpoint`."""
+    """The checkpoint of a run, or None without a folder.
+
+    Arguments and errors are those of :class:`Checkpoint`.
+    """
     given = world.gather(folder is not None)
     world.together(lambda: _all_or_none(given))
     return None if folder is None else Checkpoint(folder, task, options, world)
@@ -79,22 +80,20 @@ def _all_or_none(given: Sequence[bool]) -> None:
 
 
 class Checkpoint:
-    """The newest state of a run, in a folder that the first process of each machine writes and
-    reads.
+    """The newest state of a run, which the first process of each machine writes and reads.
 
-    Every file holds the states of all processes, so that machines need not share the folder, and
-    the newest file that any of them has is enough. All processes of ``world`` must call the
-    methods.
+    Every file holds the states of all processes. So machines need not share the folder, and the
+    newest file of any of them is enough. All processes of ``world`` must call the methods.
 
     Args:
-        folder: Made if it is missing.
+        folder: Folder of the file, made if it is missing.
         task: What this process trains on.
         options: Options of the run.
         world: The processes.
 
     Raises:
         ValueError: A run with these options cannot be saved.
-        OSError: Nothing can be written there.
+        OSError: The folder cannot be written to.
     """
 
     def __init__(self, folder: StrPath, task: Task, options: TrainOptions, world: World) -> None:
@@ -102,7 +101,7 @@ class Checkpoint:
         self._path = Path(folder) / _FILE
         self._world = world
         self._options = options
-        # One per machine: processes of one would replace each other's file.
+        # One process per machine, as several would replace each other's file.
         self._writes = world.local_rank == 0
         self._settings = {
             name: value for name, value in asdict(options).items() if name not in _MAY_CHANGE
@@ -112,7 +111,7 @@ class Checkpoint:
     def save(
         self, model: nn.Module, optimizer: torch.optim.Optimizer, records: Sequence[EpochRecord]
     ) -> None:
-        """Replace what is saved by the state after the last of these epochs."""
+        """Save the state after the last of these epochs, in place of the earlier one."""
         state = {
             "version": _VERSION,
             "settings": self._settings,
@@ -129,7 +128,7 @@ class Checkpoint:
             torch.save(state, file)
 
     def restore(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> list[EpochRecord]:
-        """Put everything as it was after the last epoch that was saved.
+        """Restore the state after the last saved epoch.
 
         Returns:
             The epochs so far; none if nothing was saved.
@@ -137,13 +136,13 @@ class Checkpoint:
         Raises:
             ValueError: The saved run had other settings, another graph or another number of
                 processes.
-            FormatError: A file is damaged, or no checkpoint.
+            FormatError: A file is damaged, or not a checkpoint.
             OtherProcessError: Another process failed.
         """
         world = self._world
         own = world.together(lambda: self._read() if self._writes else None)
         found = world.gather(own)
-        # A machine may have been cut off before it wrote the last epoch.
+        # A machine may have failed before it wrote the last epoch.
         newest = max(filter(None, found), key=lambda state: len(state["records"]), default=None)
         if newest is None:
             return []
@@ -159,7 +158,7 @@ class Checkpoint:
             state: dict[str, Any] = {name: kind(saved[name]) for name, kind in _KINDS.items()}
             state["records"] = [_record(record) for record in saved["records"]]
             return state
-        # Whatever torch's reader makes of a damaged file, or this of what is missing in it.
+        # A damaged file may raise anything in torch's reader, or in the lines above.
         except Exception:
             raise self._damaged() from None
 
@@ -190,7 +189,7 @@ class Checkpoint:
         return records
 
     def _check(self, state: Mapping[str, Any]) -> None:
-        """Raise ValueError unless a checkpoint is of this very run."""
+        """Raise ValueError if the checkpoint is of another run."""
         where = f"as in the checkpoint {self._path}"
         for name, value in self._settings.items():
             saved = state["settings"].get(name)
@@ -205,13 +204,13 @@ class Checkpoint:
 
 
 def _described(task: Task) -> str:
-    """A task in words, and a digest of what is trained on."""
+    """A task in words, and a digest of its training vertices or links."""
     digest = hashlib.sha256(task.train.numpy().tobytes()).hexdigest()
     return f"{task} ({digest[:8]})"
 
 
 def _random_state(device: torch.device) -> dict[str, torch.Tensor]:
-    """State of the generators that dropout draws from."""
+    """State of dropout's random generators."""
     state = {"cpu": torch.get_rng_state()}
     if device.type == "cuda":
         state["cuda"] = torch.cuda.get_rng_state(device)

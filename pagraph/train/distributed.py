@@ -1,5 +1,4 @@
-"""Distributed training: the process group that torchrun starts, collectives on it, averaged
-gradients."""
+"""Distributed training: torchrun's process group, its collectives, and averaged gradients."""
 
 from __future__ import annotations
 
@@ -25,14 +24,14 @@ from .meeting import LostProcessError, meet, plain_text
 T = TypeVar("T")
 
 POWERSGD_RANK = 4
-"""Rank of the factors that stand for a matrix of gradients."""
+"""Rank of the factors that approximate a matrix of gradients."""
 POWERSGD_START = 10
 """Steps with whole gradients before PowerSGD begins. The first gradients are mostly noise, and
 ``DistributedDataParallel`` rearranges its buckets after the first step."""
 
 
 class OtherProcessError(PaGraphError):
-    """Another process of the run failed, so this one cannot go on.
+    """Another process of the run failed, so this one cannot continue.
 
     Attributes:
         rank: The process that failed.
@@ -45,14 +44,14 @@ class OtherProcessError(PaGraphError):
 
 @dataclass(frozen=True)
 class World:
-    """One of the processes that train together; its collectives must be called by all of them.
+    """One of the processes that train together. All of them must call its collectives.
 
     Attributes:
         rank: Number of this process, from 0.
         size: Number of processes on all machines.
         local_rank: Number of this process among those of its machine, from 0.
         local_size: Number of processes on this machine.
-        connected: Whether ``torch.distributed`` joins them. False for a process that runs alone.
+        connected: Whether ``torch.distributed`` connects them; False for a process that runs alone.
     """
 
     rank: int = 0
@@ -63,7 +62,7 @@ class World:
 
     @classmethod
     def from_environment(cls) -> World:
-        """Read the variables that torchrun sets; without them a process runs alone.
+        """Read torchrun's environment variables; without them a process runs alone.
 
         Raises:
             ValueError: A variable is not a number.
@@ -93,8 +92,10 @@ class World:
 
     @property
     def loader_threads(self) -> int:
-        """This process's share of the threads that a loader would take; 0, the loader's default,
-        if the process is alone on its machine."""
+        """This process's share of a loader's default threads.
+
+        0, which means the default, if the process is alone on its machine.
+        """
         return 0 if self.local_size == 1 else max(1, default_workers() // self.local_size)
 
     def gather(self, value: T) -> list[T]:
@@ -106,28 +107,27 @@ class World:
         return values  # type: ignore[return-value]
 
     def share(self, total: int) -> slice:
-        """This process's share of ``total`` rows; shares are in the order of the ranks."""
+        """This process's share of ``total`` rows. Shares are in the order of the ranks."""
         return slice(total * self.rank // self.size, total * (self.rank + 1) // self.size)
 
     def complete(self, rows: Tensor) -> None:
-        """Fill in, in place, the rows that the other processes computed, each its
-        :meth:`share`."""
+        """Copy the other processes' shares (see :meth:`share`) into ``rows``."""
         if self.size == 1:
             return
         for rank in range(self.size):
             part = rows[replace(self, rank=rank).share(len(rows))]
-            # All processes skip the same empty shares, of fewer rows than processes.
+            # With fewer rows than processes, all processes skip the same empty shares.
             if len(part):
                 dist.broadcast(part, rank)
 
     def together(self, make: Callable[[], T]) -> T:
-        """Call ``make`` in every process, and return its result; if one fails, all fail.
+        """Call ``make`` in every process, and return its result. If one call fails, all fail.
 
-        Without this, the others would wait in their next collective for the one that failed.
+        Otherwise the others would wait in their next collective for the failed process.
 
         Raises:
             OtherProcessError: It failed in a process of a lower rank, or only in another.
-            Exception: What ``make`` raised here, in the lowest rank where it failed.
+            Exception: It failed here, and in no process of a lower rank.
         """
         result: T | None = None
         error: Exception | None = None
@@ -135,30 +135,30 @@ class World:
             result = make()
         except Exception as caught:
             error = caught
-        # With the reason: on another machine nobody sees what the one that failed prints.
+        # With the reason, as other machines do not show what the failed process prints.
         failures = self.gather(None if error is None else str(error) or type(error).__name__)
         failed = [rank for rank, failure in enumerate(failures) if failure is not None]
         if not failed:
             return result  # type: ignore[return-value]
-        # One process alone raises the error, so that it is printed once.
+        # Only one process raises the error itself, so that it is printed once.
         first = failed[0]
         if error is not None and first == self.rank:
             raise error
         message = f"rank {self.rank}: rank {first} failed: {failures[first]}"
         raise OtherProcessError(message, first) from error
 
-    def is_beside(self, rank: int) -> bool:
-        """Whether another process runs on this one's machine."""
+    def shares_machine(self, rank: int) -> bool:
+        """Whether a process runs on this one's machine."""
         first = self.rank - self.local_rank
         return first <= rank < first + self.local_size
 
     def wait_for_end(self) -> None:
         """Wait until another process has ended.
 
-        torchrun ends all processes once one has: this lets the other one print its error first.
+        Torchrun ends all processes once one has ended. Waiting lets the failed one print its error.
         """
         try:
-            # The one that failed never joins in, so this ends when it has gone.
+            # The failed process never takes part, so this raises when it has ended.
             dist.all_reduce(torch.zeros(1, device="cpu"))
         except RuntimeError:
             return
@@ -170,7 +170,7 @@ ALONE = World()
 
 @contextmanager
 def joined_world(*, device: str = "auto", timeout: float = TIMEOUT) -> Iterator[World]:
-    """Join the processes that torchrun started, over gloo, and over NCCL for CUDA tensors unless
+    """Connect the processes that torchrun started, over gloo, and over NCCL for CUDA tensors unless
     ``device`` is "cpu".
 
     Args:
@@ -178,8 +178,8 @@ def joined_world(*, device: str = "auto", timeout: float = TIMEOUT) -> Iterator[
         timeout: Seconds that this process waits for another one.
 
     Raises:
-        ValueError: ``timeout`` is not positive, a variable that torchrun sets is not a number, or
-            processes cannot meet at the address that it set.
+        ValueError: ``timeout`` is not positive, a variable of torchrun's is not a number, or
+            processes cannot meet at its address.
         LostProcessError: The others did not come in time, or cannot be reached.
     """
     check_timeout(timeout)
@@ -200,8 +200,8 @@ def joined_world(*, device: str = "auto", timeout: float = TIMEOUT) -> Iterator[
     try:
         yield world
     except BaseException:
-        # NCCL's shutdown may wait for processes that are gone. gloo's must run: its threads abort a
-        # process that ends with them.
+        # NCCL's shutdown may wait for processes that have ended. Gloo's is needed, as its threads
+        # abort a process that ends while they run.
         if not nccl:
             dist.destroy_process_group()
         raise
@@ -209,12 +209,11 @@ def joined_world(*, device: str = "auto", timeout: float = TIMEOUT) -> Iterator[
 
 
 def end_process(code: int = 0) -> NoReturn:
-    """End this process at once, after flushing output and without running ``atexit``; for programs
-    that used :func:`joined_world`.
+    """End this process at once, with output flushed and without running ``atexit``.
 
-    ``DistributedDataParallel`` keeps threads of gloo until the interpreter ends, even when their
-    group was destroyed. If one of them then needs the interpreter, the process is aborted (torch
-    2.13: 1 of 24 that had trained well).
+    For programs that used :func:`joined_world`. ``DistributedDataParallel`` keeps gloo's threads
+    until the interpreter ends, even when their group was destroyed. If one of them then needs the
+    interpreter, the process is aborted (torch 2.13: 1 of 24 processes that had trained well).
     """
     sys.stdout.flush()
     sys.stderr.flush()
@@ -223,8 +222,7 @@ def end_process(code: int = 0) -> NoReturn:
 
 @contextmanager
 def naming_lost_processes(world: World) -> Iterator[None]:
-    """Turn errors of ``torch.distributed`` in the body, where a collective failed, into
-    ``LostProcessError``."""
+    """Turn errors of failed collectives in the body into ``LostProcessError``."""
     dist_error = getattr(dist, "DistError", ())  # older versions of torch have none
     try:
         yield
@@ -238,7 +236,7 @@ def naming_lost_processes(world: World) -> Iterator[None]:
 
 
 def choose_device(device: str, world: World) -> None:
-    """Make each process's own CUDA device the current one, which "auto" and "cuda" mean.
+    """Make this process's CUDA device the current one, which "auto" and "cuda" then mean.
 
     Raises:
         ValueError: ``device`` names one device for several processes, or there are fewer devices
@@ -259,15 +257,16 @@ def choose_device(device: str, world: World) -> None:
 
 
 def data_parallel(model: nn.Module, world: World, *, compression: str = "none") -> nn.Module:
-    """The model with gradients averaged over all processes in ``backward``; for a process that runs
-    alone, the model itself.
+    """Average a model's gradients over all processes in ``backward``.
+
+    A process that runs alone gets the model itself.
 
     Args:
-        model: On its device. Every process gets the first one's weights.
+        model: The model, on its device. Every process gets the first one's weights.
         world: The processes.
-        compression: ``"fp16"`` sends half the bytes; ``"powersgd"`` (Vogels et al., 2019) sends
-            rank-4 factors of each weight matrix after the first 10 steps, and keeps what they miss
-            for the next step; small tensors go whole.
+        compression: ``"fp16"`` sends half the bytes. After 10 steps ``"powersgd"`` (Vogels et al.,
+            2019) sends rank-4 factors of each weight matrix, and adds their error to the next
+            step's gradients. Small tensors are sent whole.
     """
     if not world.connected:
         return model

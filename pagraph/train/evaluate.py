@@ -1,5 +1,4 @@
-"""Predictions with all neighbours: whole vertex sets, one layer at a time, by one process or
-several."""
+"""Predictions with all neighbours, one layer at a time, by one process or several."""
 
 from __future__ import annotations
 
@@ -25,16 +24,15 @@ _FLOAT = 4
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """Graph and vertices to evaluate: the same whole graph in every process, or each one's own
-    part.
+    """Graph and vertices to evaluate: the same whole graph in every process, or its part.
 
     Attributes:
-        graph: Its features and labels; arrays and features may be mapped, and are read where they
-            are.
-        val: Ids of the validation vertices, int64; ``test`` are those of the test vertices.
+        graph: Graph with features and labels, all of which may be mapped from files.
+        val: Ids of the validation vertices, int64.
+        test: Ids of the test vertices, int64.
         norm: For GCN, the normalisation of all vertices: see :func:`pagraph.train.task.gcn_norm`.
-        is_part: Whether the graph is this process's own part, which holds what its own ``val`` and
-            ``test`` need; else it is the whole graph, whose vertices the processes share out.
+        is_part: Whether the graph is this process's part, and ``val`` and ``test`` its vertices.
+            Otherwise it is the whole graph, and the processes divide the work.
     """
 
     graph: Graph
@@ -46,13 +44,15 @@ class Evaluation:
     def metrics(
         self, model: Any, *, world: World = ALONE, memory: int | str | None = None
     ) -> tuple[dict[str, float], dict[str, float]]:
-        """Measure a model on the validation and on the test vertices of all processes, by name."""
+        """Metrics of a model by name, on validation and on test vertices of all processes."""
         val, test = accuracies(model, self, world=world, memory=memory)
         return {"accuracy": val}, {"accuracy": test}
 
     def least_memory(self, model: Any) -> int:
-        """Bytes that :meth:`metrics` takes beside blocks of rows: a mark a vertex, and rows while
-        they are read."""
+        """Bytes that :meth:`metrics` takes in addition to blocks of rows.
+
+        They hold a mark for each vertex, and rows while they are read.
+        """
         graph = self.graph
         row_bytes = sum(row_reader(graph.ndata[name]).row_bytes for name in model.features)
         rows = min(graph.num_nodes, piece_rows(row_bytes))
@@ -65,8 +65,7 @@ class Evaluation:
 def accuracies(
     model: Any, evaluation: Evaluation, *, world: World = ALONE, memory: int | str | None = None
 ) -> tuple[float, float]:
-    """Shares of the validation and of the test vertices, of all processes together, that are
-    classified right."""
+    """Accuracy on the validation and on the test vertices of all processes."""
     graph = evaluation.graph
     ids = torch.cat([evaluation.val, evaluation.test])
     share = world.share(graph.num_nodes)
@@ -74,12 +73,10 @@ def accuracies(
     exchange = world.size > 1 and not evaluation.is_part
     if exchange:
         exchange = needed_vertices(graph.csc, ids, len(model.layers)) is None
-        places = torch.arange(len(ids), device="cpu")
-        mine = (
-            (ids >= share.start) & (ids < share.stop)
-            if exchange
-            else places % world.size == world.rank
-        )
+        if exchange:
+            mine = (ids >= share.start) & (ids < share.stop)
+        else:
+            mine = torch.arange(len(ids), device="cpu") % world.size == world.rank
     ids = ids[mine]
     num_val = int(mine[: len(evaluation.val)].sum())
     if exchange:
@@ -91,8 +88,13 @@ def accuracies(
 
 
 def shares_right(right: Tensor, of_val: Tensor, world: World) -> tuple[float, float]:
-    """Shares of the validation and of the test vertices of all processes that are right, given this
-    one's as masks."""
+    """Accuracy on the validation and on the test vertices of all processes.
+
+    Args:
+        right: Whether each of this process's vertices is classified right.
+        of_val: Whether it is a validation vertex; the others are test vertices.
+        world: The processes.
+    """
     counts = [int(n) for mask in (of_val, ~of_val) for n in (right[mask].sum(), mask.sum())]
     right_val, num_val, right_test, num_test = (
         sum(column) for column in zip(*world.gather(counts), strict=True)
@@ -109,19 +111,18 @@ def predict(
     world: World = ALONE,
     memory: int | str | None = None,
 ) -> Tensor:
-    """Outputs with nothing sampled, one layer after the other for all vertices that the next one
-    needs.
+    """Outputs from all neighbours, each layer for all vertices that the next one needs.
 
-    Several processes compute a share of the vertices each and exchange their messages: then one
-    matrix of the whole graph, ``(num_nodes, layer's width)``, is in memory. One process alone takes
-    as many rows at a time as fit, and puts outputs into files without names where ``memory`` is too
-    little. See :class:`pagraph.train.layer_pass.LayerPass`.
+    Several processes compute a share of the vertices each and exchange their messages. A matrix for
+    the whole graph, ``(num_nodes, layer's width)``, is then in memory. A single process takes the
+    rows that fit at a time, and keeps outputs in files without names if ``memory`` is too small.
+    See :class:`pagraph.train.layer_pass.LayerPass`.
 
     Args:
         model: One of :mod:`pagraph.train.models`.
         evaluation: The graph.
-        ids: Vertices, int64; only what these need is computed where that is less than half, by this
-            process alone. Default: all, each process its ``world.share``.
+        ids: Vertices, int64, for this process alone. Only what they need is computed, if that is
+            less than half of all. Default: all vertices, each process its ``world.share``.
         world: The processes that share the work; all must hold the same graph.
         memory: Bytes that the work may take. Default: half of what is free.
 
@@ -164,7 +165,7 @@ def predict(
             )
         if ids is None:
             return rows
-        # Of the vertices that are needed alone, each id has a place among them.
+        # With only the needed vertices, the row of an id is its place among them.
         return rows[ids if needed is None else torch.searchsorted(needed[-1], ids)]
     finally:
         model.train(training)

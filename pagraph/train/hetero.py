@@ -1,5 +1,4 @@
-"""Classification of the vertices of one type of a graph of several: the task, and its
-evaluation."""
+"""Vertex classification in a graph of several types: the task and its evaluation."""
 
 from __future__ import annotations
 
@@ -27,11 +26,11 @@ if TYPE_CHECKING:
     from ..partition import Part
 
 TIME = "time"
-"""The field of the times of vertices."""
+"""The vertex field of times."""
 
 _MOST_EMBEDDED = 2**18
-"""Vertices of a type that may learn embeddings: 64 wide their table, gradient and two moments take
-256 MiB."""
+"""Most vertices of a type that learns embeddings. With a width of 64 their table, gradient and two
+moments take 256 MiB."""
 _AT_ONCE = 2**16  # vertices whose edges are gathered together
 _FLOAT = 4
 
@@ -43,8 +42,10 @@ class HeteroEvaluation(Evaluation):
     def metrics(
         self, model: RelationalSAGE, *, world: World = ALONE, memory: int | str | None = None
     ) -> tuple[dict[str, float], dict[str, float]]:
-        """Accuracy on the validation and on the test vertices of all processes; takes
-        :meth:`least_memory`."""
+        """Accuracy on the validation and on the test vertices of all processes.
+
+        Takes :meth:`least_memory`, whatever ``memory`` is.
+        """
         alone = world.size == 1 or self.is_part
         ids = torch.cat([self.val, self.test])
         mine = slice(None) if alone else slice(world.rank, None, world.size)
@@ -55,8 +56,10 @@ class HeteroEvaluation(Evaluation):
         return {"accuracy": val}, {"accuracy": test}
 
     def least_memory(self, model: RelationalSAGE) -> int:
-        """Bytes that :meth:`metrics` takes: inputs and outputs of a hidden layer, and the messages
-        of one edge type."""
+        """Bytes that :meth:`metrics` takes.
+
+        They hold inputs and outputs of a hidden layer, and the messages of one edge type.
+        """
         width = max(model.sizes)
         return (
             _FLOAT * width * (2 * self.graph.num_nodes + max(self.graph.num_nodes_by_type.values()))
@@ -67,12 +70,12 @@ class HeteroEvaluation(Evaluation):
 class TimedEvaluation(Evaluation):
     """Graph and vertices to evaluate, each as of its own time.
 
-    The outputs of a hidden layer are others for each time, so that none is computed for all
-    vertices: neighbours are sampled, as in training.
+    The outputs of a hidden layer differ with the time, so they are not computed for all vertices.
+    Neighbours are sampled, as in training.
 
     Attributes:
-        seeds: Those of the training, with their fields.
-        options: Of the run: fan-outs, batch size and seed.
+        seeds: Seeds of the training, with their fields.
+        options: Options of the run: fan-out, batch size and layers.
     """
 
     seeds: Seeds
@@ -86,7 +89,7 @@ class TimedEvaluation(Evaluation):
         mine = slice(None) if self.is_part else slice(world.rank, None, world.size)
         training = model.training
         model.eval()
-        # The loaders draw their order from torch, whose numbers are the training's.
+        # Loaders draw their order from torch's generator, whose state belongs to the training.
         try:
             with torch.random.fork_rng(devices=[]):
                 right = [self._right(model, ids[mine]) for ids in (self.val, self.test)]
@@ -97,14 +100,14 @@ class TimedEvaluation(Evaluation):
         return {"accuracy": val}, {"accuracy": test}
 
     def _right(self, model: RelationalSAGE, ids: Tensor) -> Tensor:
-        """Whether each of some vertices is classified right, in an order of the loader's."""
+        """Whether each vertex is classified right, in the loader's order."""
         if not len(ids):
             return torch.zeros(0, dtype=torch.bool, device="cpu")
         seeds = replace(self.seeds, ids=ids)
         device = next(model.parameters()).device
         run = framework_of(self.options.layers)
         size = self.options.batch_size
-        # Of one seed, so that epochs are compared on the same neighbours.
+        # A fixed seed, so that epochs are compared on the same neighbours.
         loader = run.loader(
             seeds, self.options.fanout, own=False, batch_size=size, seed=0, device=device
         )
@@ -116,17 +119,17 @@ class TimedEvaluation(Evaluation):
         return torch.cat(found)
 
     def least_memory(self, model: RelationalSAGE) -> int:
-        """Bytes that :meth:`metrics` takes: the loader sees to its own."""
+        """Bytes that :meth:`metrics` takes: none but the loader's, which limits its own."""
         return 0
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class HeteroTask(Task):
-    """Classification of the vertices of one type of a graph of several.
+    """Classification of the vertices of one type in a graph of several types.
 
     Attributes:
-        shape: The types that the outputs depend on, and their inputs.
-        options: Of the run, where seeds have times that count; None where time is not regarded.
+        shape: Types that the outputs depend on, and their inputs.
+        options: Options of the run if seeds have times; None if there are none, or are ignored.
     """
 
     _evaluation: ClassVar[type[Evaluation]] = HeteroEvaluation
@@ -135,12 +138,12 @@ class HeteroTask(Task):
     options: TrainOptions | None = None
 
     def seeds(self, fields: Sequence[Field]) -> Seeds:
-        """What the batches start from: in time, where seeds have one."""
+        """What training batches start from, with times if seeds have them."""
         seeds = super().seeds(fields)
         return seeds if self.options is None else replace(seeds, time=TIME)
 
     def evaluation(self, *, is_part: bool = False) -> Evaluation:
-        """What is evaluated, with its graph."""
+        """The evaluation on validation and test vertices."""
         if self.options is None:
             return super().evaluation(is_part=is_part)
         return TimedEvaluation(
@@ -180,15 +183,15 @@ class HeteroTask(Task):
 
 
 def make_hetero_task(graph: Graph, options: TrainOptions) -> HeteroTask:
-    """The task of a graph of several types: one vertex type has ``label`` and the three masks, or
-    with ``train_fraction`` ``label`` alone.
+    """Make the task of a graph of several types.
 
-    Vertex types with the field ``feat`` are read by it, the others that the outputs depend on learn
-    an embedding for each vertex.
+    One vertex type must have ``label`` and the three masks, or with ``train_fraction`` only
+    ``label``. Vertex types with the field ``feat`` are read by it. Other types that the outputs
+    depend on learn an embedding for each vertex.
 
     Raises:
-        ValueError: Not one type has the masks and labels; a field does not fit; the options ask for
-            another model; a type without features has too many vertices.
+        ValueError: No type, or several, have masks and labels; a field does not fit; the options
+            ask for another model; or a type without features has too many vertices.
     """
     _check_options(options)
     fraction = options.train_fraction
@@ -206,9 +209,9 @@ def make_hetero_task(graph: Graph, options: TrainOptions) -> HeteroTask:
 
 
 def hetero_part_task(part: Part, options: TrainOptions) -> HeteroTask:
-    """The task of a part of a graph of several types; raises as :func:`make_hetero_task`.
+    """Make the task of a part of a graph of several types; raises as :func:`make_hetero_task`.
 
-    Embeddings are those of the vertices of the whole graph: every process has all of them.
+    Every process has embeddings for all vertices of the whole graph.
     """
     _check_options(options)
     ids = {name: getattr(part, name) for name in SETS}
@@ -217,10 +220,9 @@ def hetero_part_task(part: Part, options: TrainOptions) -> HeteroTask:
 
 
 def whole_evaluation(graph: Graph, options: TrainOptions, target: str) -> tuple[Evaluation, int]:
-    """The evaluation of a whole graph whose parts are trained on, and the number of classes that it
-    shows."""
+    """The evaluation on a whole graph whose parts are trained on, and its number of classes."""
     ids = selected(graph.node_fields(target), SETS[1:])
-    ids["train"] = ids["val"][:0]  # those of the parts
+    ids["train"] = ids["val"][:0]  # the parts have them
     task = _task(graph, options, target, ids, graph.num_nodes_by_type)
     return task.evaluation(), task.num_outputs
 
@@ -244,22 +246,21 @@ def _task(
     *,
     is_part: bool = False,
 ) -> HeteroTask:
-    """The task; ``counts`` are the vertices of the whole graph, of which ``graph`` may be a
-    part."""
+    """Make the task. ``graph`` may be a part of a graph, whose vertices by type are ``counts``."""
     labels = labels_of(graph.node_fields(target))
     shape = Shape.of(graph, target, len(options.fanout), counts)
     for ntype, count in shape.embedded.items():
         if count > _MOST_EMBEDDED:
             raise ValueError(
                 "vertices without features, which learn embeddings, must be at most "
-                f"{_MOST_EMBEDDED:,} of a type, got "
-                f"{count:,} of {ntype!r}: give them the field {FEATURES}"
+                f"{_MOST_EMBEDDED:,} of a type, got {count:,} of {ntype!r}: give them the field "
+                f"{FEATURES}"
             )
     read = Graph({t: graph.csc_of(t) for t in graph.edge_types}, graph.num_nodes_by_type)
     for ntype in shape.widths:
         read.set_field(FEATURES, graph.node_fields(ntype)[FEATURES], node_type=ntype)
     for ntype in shape.embedded:
-        # Embeddings are by the numbers that vertices have in the whole graph.
+        # Embeddings are numbered by the vertices' ids in the whole graph.
         numbers = torch.arange(graph.num_nodes_of(ntype), device="cpu")
         if is_part:
             numbers = graph.node_fields(ntype)["global_ids"]
@@ -287,7 +288,7 @@ def _task(
 
 
 def _check_timed(options: TrainOptions) -> None:
-    """Refuse layers whose loader does not sample in time: it would show the model the future."""
+    """Refuse layers whose loader does not sample in time, and would show the model the future."""
     if options.layers != "pyg":
         raise ValueError(
             f"layers must be 'pyg' for seeds with the field {TIME}, got {options.layers!r}, whose "
@@ -297,14 +298,13 @@ def _check_timed(options: TrainOptions) -> None:
 
 @torch.no_grad()
 def predict(model: RelationalSAGE, graph: Graph, ids: Tensor, *, world: World = ALONE) -> Tensor:
-    """Outputs with nothing sampled, one layer after the other for all vertices of the types that it
-    computes.
+    """Outputs from all neighbours, each hidden layer for all vertices of its types.
 
     Args:
-        model: Its ``fields`` are those of the graph.
+        model: A model whose ``fields`` the graph has.
         graph: The graph, the same in all processes.
         ids: Vertices of the target type, int64.
-        world: The processes, which share out the hidden layers.
+        world: The processes, which divide the vertices of hidden layers.
 
     Returns:
         A row for each of ``ids``.
@@ -340,10 +340,9 @@ def predict(model: RelationalSAGE, graph: Graph, ids: Tensor, *, world: World = 
 def _outputs(
     layer: Any, graph: Graph, inputs: Mapping[str, Rows], ntype: str, ids: Tensor
 ) -> Tensor:
-    """A layer's outputs of some vertices of a type, on the CPU, before what follows a hidden
-    layer."""
+    """A layer's outputs of some vertices of a type, on the CPU, before the activation."""
     out = torch.empty(len(ids), layer.width, device="cpu")
-    order = ids.argsort()  # rows of a file are read in its order
+    order = ids.argsort()  # so that rows are read in file order
     for part, x in inputs[ntype].read(ids[order]):
         out[order[part]] = layer.kept(ntype, x).cpu()
     for etype in layer.edge_types:
@@ -361,8 +360,8 @@ def _outputs(
 
 
 def _in_edges(csc: CSC, ids: Tensor) -> Iterator[tuple[slice, Tensor, Tensor]]:
-    """Yield runs of some vertices with the sources of all their in-edges, and where those of each
-    begin."""
+    """Yield runs of vertices with the sources of all their in-edges, and each vertex's offset in
+    them."""
     for begin in range(0, len(ids), _AT_ONCE):
         some = ids[begin : begin + _AT_ONCE]
         starts = csc.indptr[some].long()

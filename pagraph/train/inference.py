@@ -1,5 +1,4 @@
-"""Representations of all vertices from all of their neighbours, one layer after the other, in
-bounded memory."""
+"""Layer-wise inference: outputs of all vertices from all their neighbours, in bounded memory."""
 
 from __future__ import annotations
 
@@ -29,34 +28,34 @@ from ..system.progress import Progress, Ticks
 from ..system.units import in_mebibytes, shortened
 from .windows import SourceWindows, most_in_edges
 
-_MOST_COMPUTED = 256 * 2**20  # of a block and what a layer makes of it; larger ones were no faster
-# Ids of both ends, the edge's own id and copies of them, for an edge besides its messages.
+_MOST_COMPUTED = 256 * 2**20  # of a block and a layer's work on it; larger blocks were no faster
+# Bytes of an edge in addition to its messages: ids of both ends and of the edge, and copies.
 _EDGE_BYTES = 48
-# Rows that are computed at once, at the least: matrix products of fewer are slower.
+# Least bytes of rows to compute at once, as smaller matrix products are slower.
 _ROWS_BYTES = 16 * 2**20
 Sink = Callable[[Tensor], object]
 Hop = Callable[[Block, Tensor], Tensor]
-"""Called with a block and a row for each of its sources; gives a row for each of its
-destinations."""
+"""Takes a block and a row for each of its sources, and returns a row for each destination."""
 
 
 class OneHop:
-    """A layer that reads the in-neighbours of a vertex and no others, called as ``call(block, x)``.
+    """A layer that reads a vertex and its in-neighbours only, called as ``call(block, x)``.
 
-    For layers of one's own, and for those of DGL and PyG that take more than rows, such as edge
-    weights (``block.positions`` are the edges' places in the graph's CSC).
+    For your own layers, and for those of DGL and PyG that take more than rows, such as edge weights
+    (``block.positions`` are the edges' places in the graph's CSC).
 
     Args:
-        call: Called with a :class:`pagraph.Block`, whose first sources are its destinations and
-            which has all of their in-edges, and a row for each source, on the same device; gives a
-            row for each destination.
-        module: The module behind it, which is put in evaluation mode meanwhile. Default: ``call``
-            if it is one.
+        call: Takes a :class:`pagraph.Block` and a row for each source, on the same device, and
+            returns a row for each destination. The block's first sources are its destinations, with
+            all their in-edges.
+        module: The module that ``call`` uses, which is in evaluation mode meanwhile. Default:
+            ``call``, if it is a module.
 
     Example:
         >>> import torch
         >>> from pagraph import Graph, inference
-        >>> graph = Graph.from_coo([0, 1, 1], [1, 2, 2], ndata={"feat": torch.tensor([[1.0], [2.0], [4.0]])})
+        >>> features = torch.tensor([[1.0], [2.0], [4.0]])
+        >>> graph = Graph.from_coo([0, 1, 1], [1, 2, 2], ndata={"feat": features})
         >>> degrees = OneHop(lambda block, x: block.indptr.diff()[:, None] + x[: block.num_dst])
         >>> inference(graph, [degrees, torch.relu]).tolist()
         [[1.0], [3.0], [6.0]]
@@ -65,17 +64,17 @@ class OneHop:
     def __init__(self, call: Hop, module: nn.Module | None = None) -> None:
         if not callable(call):
             raise TypeError(f"call must be callable with a block and rows, got {call!r}")
+        if module is None and isinstance(call, nn.Module):
+            module = call
         self.call = call
-        self.module: nn.Module | None = (
-            module if module is not None or not isinstance(call, nn.Module) else call
-        )
+        self.module: nn.Module | None = module
 
 
 def _hop_of(layer: Any, csc: CSC) -> Hop | None:
-    """The computation of a layer on a block; None for one that takes rows alone.
+    """The computation of a layer on a block; None for a layer that takes only rows.
 
     Raises:
-        TypeError: It is neither, or nobody knows whether a block has all that it reads.
+        TypeError: The layer is neither, or may read more than a block has.
     """
     if isinstance(layer, OneHop):
         return layer.call
@@ -104,39 +103,40 @@ def inference(
     device: torch.device | str | None = None,
     progress: Progress | None = None,
 ) -> Tensor:
-    """Compute all vertices' outputs with nothing sampled, a layer for all of them before the next.
+    """Compute the outputs of all vertices from all neighbours, layer by layer.
 
-    Equals one pass of the whole graph through the layers, but for rounding. Features may be larger
-    than memory: runs of vertices are computed whose in-neighbours' rows fit, and these are read in
-    file order. Layers are put in evaluation mode meanwhile.
+    Equals one pass of the whole graph through the layers, up to rounding. Features may be larger
+    than memory. Runs of vertices are computed whose in-neighbours' rows fit, and these rows are
+    read in file order. Layers are in evaluation mode meanwhile.
 
     Args:
-        graph: One vertex type and one edge type; ids are checked.
-        layers: In their order convolutions of DGL or PyG, :class:`pagraph.train.OneHop` for others,
-            and functions or modules that take rows and give as many, such as ``torch.relu`` or
-            ``torch.nn.BatchNorm1d``.
-        field: The vertex field that the first layer reads; rows of float64 stay as they are, others
+        graph: A graph of one vertex type and one edge type, whose ids are checked.
+        layers: Layers in order: convolutions of DGL or PyG, :class:`pagraph.train.OneHop` for
+            others, and functions or modules from rows to the same number of rows, such as
+            ``torch.relu`` or ``torch.nn.BatchNorm1d``.
+        field: The vertex field that the first layer reads. Rows of float64 keep their dtype, others
             become float32.
-        out: A ``.npy`` file for the result, which appears whole or not at all; what is kept between
-            layers is then put beside it. Default: none, and the result is in memory, or where it
-            does not fit in a file without a name.
-        memory: Bytes that the work may take (``"4GiB"``), besides what the graph has in memory
-            already and the layers. Default: half of what is free.
-        device: Where the layers compute. Default: where their parameters are.
-        progress: Called with the work done so far and the whole of it.
+        out: A ``.npy`` file for the result, which appears whole or not at all. Intermediate results
+            are then put into the same folder. Default: the result is in memory, or if it does not
+            fit, in a file without a name.
+        memory: Bytes that the work may take (``"4GiB"``), in addition to the layers and to what the
+            graph already has in memory. Default: half of what is free.
+        device: Device of the computation. Default: that of the layers' parameters.
+        progress: Called with the work done and all work.
 
     Returns:
-        A row for each vertex, on the CPU; with ``out`` mapped from it.
+        A row for each vertex, on the CPU; with ``out``, mapped from it.
 
     Raises:
-        ValueError: ``memory`` is less than it takes (says how much does); the graph has several
-            types, lacks the field, or its ids are out of range; a layer gives another number of
-            rows.
-        TypeError: A layer cannot be called, or it is not known that it reads one hop alone.
-        OSError: There is no room on the disk.
+        ValueError: ``memory`` is too little (the message says how much is needed); the graph has
+            several types, lacks the field, or has ids out of range; or a layer returns another
+            number of rows.
+        TypeError: A layer cannot be called, or may read more than one hop.
+        OSError: The disk is full.
 
     Example:
-        >>> graph = Graph.from_coo([0, 1, 1], [1, 2, 2], ndata={"feat": torch.tensor([[1.0], [-2.0], [4.0]])})
+        >>> features = torch.tensor([[1.0], [-2.0], [4.0]])
+        >>> graph = Graph.from_coo([0, 1, 1], [1, 2, 2], ndata={"feat": features})
         >>> inference(graph, [torch.relu, lambda rows: rows + 1]).tolist()
         [[2.0], [1.0], [5.0]]
     """
@@ -158,14 +158,13 @@ def inference(
 
 @dataclass
 class _Stage:
-    """One layer with neighbours (None: none) and the functions of rows behind it; or such functions
-    alone."""
+    """A layer with neighbours, or None, and the functions of rows that follow it."""
 
     hop: Hop | None
     after: list[Callable[[Tensor], Tensor]]
     shape: tuple[int, ...] = ()  # of an output row
     dtype: torch.dtype = torch.float32
-    edge_bytes: int = 0  # that an edge takes while the stage computes, with a row of its source
+    edge_bytes: int = 0  # bytes of an edge while the stage computes, with its source's row
 
     def __call__(self, block: Block | None, x: Tensor) -> Tensor:
         count = len(x) if block is None else block.num_dst
@@ -194,8 +193,11 @@ def _stages(layers: Sequence[Any], csc: CSC) -> list[_Stage]:
 
 @contextlib.contextmanager
 def _evaluating(layers: Sequence[Any]) -> Iterator[list[nn.Module]]:
-    """Put the modules among the layers in evaluation mode; refuse norms that would measure each
-    block by itself."""
+    """Put the modules among the layers in evaluation mode.
+
+    Raises:
+        ValueError: A norm has no running statistics, and would normalise each block by itself.
+    """
     found = [layer.module if isinstance(layer, OneHop) else layer for layer in layers]
     modules = [module for module in found if isinstance(module, nn.Module)]
     every = [part for module in modules for part in module.modules()]
@@ -225,7 +227,7 @@ def _widened(rows: Tensor) -> Tensor:
 
 
 class _Plan:
-    """Division of the memory, and how much is done at once, for given stages and memory."""
+    """How stages run in a given memory: its division, and the rows computed at once."""
 
     def __init__(
         self,
@@ -244,7 +246,7 @@ class _Plan:
         self._folder = None if out is None else Path(os.path.realpath(out)).parent
         self._count = csc.num_dst
         self._try(rows)
-        tables = 2 * csc.indptr.element_size() * self._count  # places, and numbers in a block
+        tables = 2 * csc.indptr.element_size() * self._count  # places in a window and in a block
         hops = [stage for stage in stages if stage.hop is not None]
         edge_bytes = max((stage.edge_bytes for stage in hops), default=0)
         most = most_in_edges(csc) + 1
@@ -269,7 +271,7 @@ class _Plan:
         return math.prod(self._stages[i - 1].shape) * self._stages[i - 1].dtype.itemsize
 
     def _try(self, rows: FieldValue) -> None:
-        """Run the stages on one vertex, to see what they give."""
+        """Run the stages on one vertex, to learn shapes and dtypes of their outputs."""
         dtype = torch.float64 if rows.dtype == torch.float64 else torch.float32
         x = torch.zeros(1, *rows.shape[1:], dtype=dtype, device=self._device)
         ids, edges = (torch.zeros(n, dtype=self._csc.indptr.dtype, device="cpu") for n in (1, 1))
@@ -279,8 +281,8 @@ class _Plan:
         )
         for stage in self._stages:
             y = stage(None if stage.hop is None else block, x)
-            # A row of the source, and two copies of it and of the output for each edge: PyG's
-            # layers make them.
+            # For each edge a row of the source and one of the output, and two copies of both, as
+            # PyG's layers make.
             stage.edge_bytes = _EDGE_BYTES + 3 * (x.nbytes + y.nbytes)
             stage.shape = tuple(y.shape[1:])
             stage.dtype = y.dtype
@@ -289,19 +291,19 @@ class _Plan:
     def run(self, progress: Progress | None) -> Tensor:
         tick = Ticks(progress, self._count * len(self._stages)).add
         rows: FieldValue = self._rows
-        held = 0  # bytes of the rows, where they are an output in memory
+        held = 0  # bytes of the rows if they are an output in memory
         for i, stage in enumerate(self._stages):
             shape = (self._count, *stage.shape)
             last = i + 1 == len(self._stages)
             size = math.prod(shape) * stage.dtype.itemsize
+            room = self._room - held
             if last and self._out is not None:
-                return self._to_file(stage, rows, self._room - held, tick)
-            fits = size <= (self._room - held) // 2 and size + held + self._window <= self._room
-            made = (
-                torch.empty(shape, dtype=stage.dtype, device="cpu")
-                if fits
-                else spilled(shape, stage.dtype, self._folder)
-            )
+                return self._to_file(stage, rows, room, tick)
+            if size <= room // 2 and size + self._window <= room:
+                made = torch.empty(shape, dtype=stage.dtype, device="cpu")
+            else:
+                made = spilled(shape, stage.dtype, self._folder)
+                size = 0  # in memory
             at = 0
 
             def keep(some: Tensor, made: Tensor = made) -> None:
@@ -309,9 +311,9 @@ class _Plan:
                 made[at : at + len(some)] = some
                 at += len(some)
 
-            self._pass(stage, rows, self._room - held - (size if fits else 0), keep, tick)
+            self._pass(stage, rows, room - size, keep, tick)
             rows = made
-            held = size if fits else 0
+            held = size
         assert isinstance(rows, Tensor)
         return rows
 
@@ -333,7 +335,7 @@ class _Plan:
     def _pass(
         self, stage: _Stage, rows: FieldValue, room: int, sink: Sink, tick: Callable[[int], None]
     ) -> None:
-        """Give the rows of a stage's output to the sink, in order."""
+        """Pass the rows of a stage's output to the sink, in order."""
         if stage.hop is None:
             self._row_by_row(stage, rows, sink, tick)
             return
@@ -359,8 +361,7 @@ class _Plan:
 
 
 def _runs(indptr: Tensor, begin: int, end: int, at_once: int) -> Iterator[tuple[int, int]]:
-    """Divide vertices into runs of at most so many vertices and edges together, and at least one
-    vertex."""
+    """Divide vertices into runs with at most ``at_once`` vertices and edges, or of one vertex."""
     while begin < end:
         last = min(end, begin + at_once)
         ends = indptr[begin + 1 : last + 1].long() - int(indptr[begin])
@@ -371,8 +372,7 @@ def _runs(indptr: Tensor, begin: int, end: int, at_once: int) -> Iterator[tuple[
 
 
 def _block(csc: CSC, begin: int, end: int, place: Tensor) -> Block:
-    """The block of a run of vertices, with all of their in-edges; ``place`` is as the kernel wants
-    it."""
+    """The block of a run of vertices with all their in-edges. ``place`` is -1 everywhere."""
     from . import _neighbor_rows
 
     first, last = int(csc.indptr[begin]), int(csc.indptr[end])

@@ -1,4 +1,4 @@
-"""One layer for many vertices from all of their in-neighbours, in bounded memory."""
+"""LayerPass: a layer's outputs from all in-neighbours, in bounded memory."""
 
 from __future__ import annotations
 
@@ -23,27 +23,27 @@ from .windows import pieces
 
 _CHUNK = 4096  # vertices that a thread takes at once
 _FLOAT = 4
-# More bytes than any machine has; sums with it stay within 64 bits.
+# More bytes than any machine has. Sums with it stay within 64 bits.
 _NO_LIMIT = 2**62
 _NO_PLACE = torch.empty(0, dtype=torch.int32, device="cpu")
 _AT_ONCE = 2**20  # ids in a tensor
-_RUN_BYTES = 32 * 2**20  # of edges that are asked for together
+_RUN_BYTES = 32 * 2**20  # of edges that are prefetched together
 _LEAST_ROWS = 2**12  # of a block, however little memory there is
-# Vertices looked at for one that is needed: the table of their places would take more than the
-# rows.
+# A block covers at most this many vertices for each row. The table of their places would otherwise
+# take more memory than the rows.
 _SPARSE = 8
 
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """Rows of vertices, of all that a layer reads.
+    """Input rows of a layer.
 
     Attributes:
-        fields: One or more, of which ``begin`` makes a layer's input.
-        ids: The vertex of each row, ascending, int64; None where row ``i`` is that of vertex
+        fields: One or more fields, whose rows ``begin`` turns into the layer's input.
+        begin: Makes the layer's input, on the model's device, from rows of the fields.
+        ids: The vertex of each row, ascending, int64. None if row ``i`` is that of vertex
             ``first + i``.
-        first: See ``ids``.
-        begin: Makes the layer's input of rows of the fields, on the device where the model is.
+        first: Vertex of the first row if ``ids`` is None.
     """
 
     fields: Sequence[FieldValue]
@@ -52,10 +52,10 @@ class Rows:
     first: int = 0
 
     def read(self, vertices: Tensor) -> Iterator[tuple[slice, Tensor]]:
-        """Read the rows of some vertices, ascending: places among them, with the layer's input."""
-        places = (
-            vertices - self.first if self.ids is None else torch.searchsorted(self.ids, vertices)
-        )
+        """Yield the inputs of ascending vertices piece by piece, each with its place among them."""
+        places = vertices - self.first
+        if self.ids is not None:
+            places = torch.searchsorted(self.ids, vertices)
         readers = [row_reader(field) for field in self.fields]
         stored = [host_feature(field, torch.device("cpu")) for field in self.fields]
         for part in pieces(places, stored, sum(reader.row_bytes for reader in readers)):
@@ -63,10 +63,9 @@ class Rows:
 
 
 def needed_vertices(csc: CSC, ids: Tensor, hops: int) -> list[Tensor] | None:
-    """Vertices whose outputs the outputs of ``ids`` need, by layer, the first layer first;
-    ascending, int64.
+    """The vertices that each layer must compute for the outputs of ``ids``; ascending, int64.
 
-    None where these have more than half of what the layers of the whole graph have of in-edges.
+    None if they have more than half of the in-edges that the layers of the whole graph have.
     """
     mask = torch.zeros(csc.num_dst, dtype=torch.bool, device="cpu")
     mask[ids] = True
@@ -83,7 +82,7 @@ def needed_vertices(csc: CSC, ids: Tensor, hops: int) -> list[Tensor] | None:
 
 
 def _mark_sources(csc: CSC, vertices: Tensor, mask: Tensor) -> None:
-    """Set ``mask`` for some vertices, ascending, and all of their sources."""
+    """Set ``mask`` for ascending vertices and all their sources."""
     from . import _neighbor_rows
 
     for indptr, indices, run in _edge_runs(csc, vertices):
@@ -93,8 +92,7 @@ def _mark_sources(csc: CSC, vertices: Tensor, mask: Tensor) -> None:
 
 
 def _rows_of(csc: CSC, vertices: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield where the edges of some vertices begin, and how many they are, of some of the vertices
-    at a time."""
+    """Yield where vertices' edges begin, and their numbers, for some of the vertices at a time."""
     own = csc.scattered
     for some in torch.split(vertices, _AT_ONCE):
         if own.pages is not None:
@@ -104,12 +102,11 @@ def _rows_of(csc: CSC, vertices: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
 
 
 def _edge_runs(csc: CSC, vertices: Tensor) -> Iterator[tuple[Tensor, Tensor, slice]]:
-    """Yield arrays of edges, and runs of the vertices, ascending, whose edges are read from them
-    next.
+    """Yield arrays of edges with the run of ascending vertices whose edges to read next.
 
-    Where edges are on disk and the vertices far apart, only their pages are asked for, those of a
-    run ahead: in passes over 234 thousand of 67 million vertices the system's read-ahead had
-    brought up to 77 GB, of which 27 were needed.
+    If edges are on disk and the vertices far apart, only their pages are read, a run ahead. In
+    passes over 234 thousand of 67 million vertices the system's read-ahead read up to 77 GB, of
+    which 27 were needed.
     """
     own = csc.scattered
     count = len(vertices)
@@ -130,10 +127,10 @@ def _edge_runs(csc: CSC, vertices: Tensor) -> Iterator[tuple[Tensor, Tensor, sli
 
 @dataclass(frozen=True, eq=False)
 class _Block:
-    """Messages of the sources in ``[begin, end)``; row ``place[u - begin]`` is that of ``u``, or
-    row ``u - begin``.
+    """Messages of the sources in ``[begin, end)``.
 
-    ``scores`` are those of GAT's attention to the rows, ``(len(rows), heads)``.
+    Source ``u`` has row ``place[u - begin]``, or row ``u - begin`` if ``place`` is empty.
+    ``scores`` are GAT's attention scores of the rows, ``(len(rows), heads)``.
     """
 
     begin: int
@@ -144,20 +141,20 @@ class _Block:
 
 
 class LayerPass:
-    """Computes layers of a model, of a graph whose rows may not fit into memory.
+    """Computes a model's layers on a graph whose rows may not fit into memory.
 
     A layer's weights are applied before neighbours are added up, so that messages are small.
-    Sources are taken in ascending order, as many at once as fit, and of these only those that are
-    needed; what a vertex has received from them stays in memory until the last has come. Vertices
-    for which there is no room come in another pass.
+    Sources are taken in ascending order, in blocks that fit, and only if they are needed. The sums
+    of vertices stay in memory until the last block. Vertices whose sums do not fit are computed in
+    another pass.
 
     Args:
         csc: In-edges between vertices of one type; ids are checked.
         model: One of :mod:`pagraph.train.models`.
         norm: For GCN, the normalisation of all vertices: see :func:`pagraph.train.task.gcn_norm`.
-            Every vertex then has one self-loop, whatever the graph's own, and the edges that are
-            there make up for those that a part dropped.
-        world: Processes that share the vertices and exchange messages, then all in memory.
+            Every vertex then has one self-loop instead of the graph's own, and the existing edges
+            are scaled up for those that a part dropped.
+        world: Processes that share the vertices and exchange messages, which are then in memory.
         room: Bytes for rows.
     """
 
@@ -178,8 +175,10 @@ class LayerPass:
         self._room = room
 
     def rows(self, i: int, inputs: Rows, targets: Tensor | slice, *, held: int = 0) -> Tensor:
-        """Outputs of layer ``i``, but for its activation, of some vertices, ascending; ``held``
-        bytes are taken."""
+        """Outputs of layer ``i`` without its activation, for ascending vertices.
+
+        ``held`` bytes of the room are in use.
+        """
         width = self._model.sizes[i + 1]
         count = _count(targets)
         room = max(0, self._room - held)
@@ -199,8 +198,7 @@ class LayerPass:
         return out
 
     def begun(self, inputs: Rows, targets: Tensor | slice) -> Tensor:
-        """The first layer's outputs of some vertices where the sums of neighbours are among their
-        features."""
+        """The first layer's outputs of vertices whose features are pre-aggregated."""
         out = self._zeros(_count(targets), self._model.sizes[1], self._room)
         for begin in range(0, len(out), _AT_ONCE):
             some = out[begin : begin + _AT_ONCE]
@@ -209,13 +207,10 @@ class LayerPass:
         return out
 
     def _zeros(self, count: int, width: int, room: int) -> Tensor:
-        """Room for outputs: in memory where they take no more than half, else in a file."""
-        fits = self._world.size > 1 or 2 * _FLOAT * count * width <= room
-        return (
-            torch.zeros((count, width), device="cpu")
-            if fits
-            else spilled((count, width), torch.float32)
-        )
+        """A tensor for outputs, in memory if it takes at most half of the room, else in a file."""
+        if self._world.size > 1 or 2 * _FLOAT * count * width <= room:
+            return torch.zeros((count, width), device="cpu")
+        return spilled((count, width), torch.float32)
 
     def _receive(
         self,
@@ -232,11 +227,11 @@ class LayerPass:
         sums = _Sums(self._norm is not None, out, self._own_scores(i, inputs, targets))
         alone = self._world.size == 1
         everything = len(targets) == self._csc.num_dst
-        # Rows are read once.
+        # Rows are then read once, for the messages and for what vertices keep.
         own = torch.empty_like(out) if alone and everything and 2 * out.nbytes <= room else None
         room -= 0 if own is None else own.nbytes
         blocks = (
-            self._blocks(i, inputs, targets, room, own) if alone else [self._exchanged(i, inputs)]
+            self._blocks(i, inputs, targets, room, own) if alone else self._exchanged(i, inputs)
         )
         for block in blocks:
             for indptr, indices, run in _edge_runs(self._csc, targets):
@@ -246,7 +241,7 @@ class LayerPass:
                     for at in range(run.start, run.stop, _CHUNK)
                 ]
                 for _ in map(work, parts) if len(parts) <= 1 else pool.map(work, parts):
-                    pass  # what failed in a thread is raised here
+                    pass  # raises errors of the threads
         sums.scale(None if self._norm is None else self._norm[targets, 1])
         if own is not None:
             out += own
@@ -255,8 +250,8 @@ class LayerPass:
             out[part] += self._model.kept(i, x).cpu()
 
     def _own_scores(self, i: int, inputs: Rows, targets: Tensor) -> Tensor:
-        """The scores of the vertices that attend, shape ``(len(targets), heads)``; no heads without
-        attention."""
+        """Attention scores of the targets, shape ``(len(targets), heads)``, without attention 0
+        heads."""
         attention = self._model.attention(i)
         if not attention:
             return torch.empty(len(targets), 0, device="cpu")
@@ -265,22 +260,21 @@ class LayerPass:
         ]
         return torch.cat([torch.empty(0, len(attention[1]), device="cpu"), *scores])
 
-    def _exchanged(self, i: int, inputs: Rows) -> _Block:
-        """The messages of all vertices, of which each process computes a share."""
+    def _exchanged(self, i: int, inputs: Rows) -> Iterator[_Block]:
+        """Yield one block: the messages of all vertices, of which each process computes a share."""
         count = self._csc.num_dst
         share = self._world.share(count)
         sent = torch.empty((count, self._model.sizes[i + 1]), device="cpu")
         self._send(i, inputs, torch.arange(share.start, share.stop, device="cpu"), sent[share])
         self._world.complete(sent)
-        return self._block(i, 0, count, _NO_PLACE, sent)
+        yield self._block(i, 0, count, _NO_PLACE, sent)
 
     def _blocks(
         self, i: int, inputs: Rows, targets: Tensor, room: int, own: Tensor | None
     ) -> Iterator[_Block]:
-        """Yield the messages that ``targets`` receive, and their own, as many of them at a time as
-        fit.
+        """Yield blocks that fit of the messages that ``targets`` receive, and of their own.
 
-        ``own``, if given, is filled with what the targets, which are all vertices, keep.
+        ``own``, if given, is filled with what the targets keep, which must be all vertices.
         """
         from . import _neighbor_rows
 
@@ -319,8 +313,7 @@ class LayerPass:
     def _send(
         self, i: int, inputs: Rows, ids: Tensor, sent: Tensor, own: Tensor | None = None
     ) -> None:
-        """Fill ``sent`` with the messages of some vertices, and ``own``, if given, with what they
-        keep."""
+        """Fill ``sent`` with the vertices' messages, and ``own``, if given, with what they keep."""
         for part, x in inputs.read(ids):
             sent[part] = self._model.sent(i, x)
             if own is not None:
@@ -337,8 +330,10 @@ class LayerPass:
 
 
 class _Sums:
-    """Sums of what vertices receive, in ``out``: ``looped`` for GCN; ``own`` are GAT's scores of
-    the vertices."""
+    """Sums of the messages that vertices receive, in ``out``.
+
+    ``looped`` is True for GCN. ``own`` are GAT's scores of the vertices.
+    """
 
     def __init__(self, looped: bool, out: Tensor, own: Tensor) -> None:
         self._looped = looped
@@ -371,7 +366,7 @@ class _Sums:
         _neighbor_rows.add_attended(*rows, scores, own, sent, most, totals, out)
 
     def scale(self, norm: Tensor | None) -> None:
-        """Turn sums into means, for GCN times the normalisation, for GAT over the weights."""
+        """Turn sums into means, for GCN scaled by ``norm``, for GAT weighted by attention."""
         if self._own.shape[1]:
             by_head = self._out.view(*self._own.shape, self._out.shape[1] // self._own.shape[1])
             by_head.div_(self._totals[:, :, None])
@@ -385,13 +380,13 @@ def _count(vertices: Tensor | slice) -> int:
 
 
 def _some(vertices: Tensor | slice, begin: int, end: int) -> Tensor:
-    """Ids of a part of the vertices."""
+    """Ids of the vertices at places ``begin`` to ``end``."""
     if isinstance(vertices, Tensor):
         return vertices[begin:end]
     return torch.arange(vertices.start + begin, vertices.start + end, device="cpu")
 
 
 def _by_head(rows: Tensor, vectors: Tensor) -> Tensor:
-    """Dot products of each head's part of the rows and its vector, ``(len(rows), heads)``."""
+    """Dot products of each head's columns with its vector, ``(len(rows), heads)``."""
     heads, width = vectors.shape
     return torch.stack([rows[:, h * width : (h + 1) * width] @ vectors[h] for h in range(heads)], 1)

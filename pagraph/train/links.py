@@ -1,5 +1,4 @@
-"""Link prediction on one graph: which edges are held out, and what is learned and measured on the
-others."""
+"""Link prediction: holds edges of a graph out, learns from the others, and ranks those held out."""
 
 from __future__ import annotations
 
@@ -23,35 +22,34 @@ from .preaggregation import FEATURES, preaggregated_for
 from .task import SETS, Task, check_features, sampled_graph, whole_norm
 
 _HELD_OUT = 10
-"""One link in this many is for validation, and one for test."""
+"""One in this many links is for validation, and one for test."""
 _RIVALS = 100
 """Random ends that the end of a held-out link is ranked against."""
 _AT_ONCE = 1024
-"""Links that are measured together: with their rivals' embeddings, 64 wide, they take 26 MB."""
+"""Links that are measured together. The embeddings of their rivals, 64 wide, take 26 MB."""
 _LOCAL = 2**31
-"""More than the vertices of any batch, and such that products of two numbers below fit in int64."""
+"""More than the vertices of any batch. Products of two smaller numbers fit in int64."""
 
 
 @dataclass(frozen=True, eq=False)
 class LinkEvaluation(Evaluation):
-    """Graph and links to evaluate: ``val`` and ``test`` are ends, int64, shape ``(2, n)``."""
+    """Graph and links to evaluate. ``val`` and ``test`` are their ends, int64, shape ``(2, n)``."""
 
     def metrics(
         self, model: Any, *, world: World = ALONE, memory: int | str | None = None
     ) -> tuple[dict[str, float], dict[str, float]]:
-        """AUC and mean reciprocal rank on the validation and on the test links, against random
-        pairs."""
+        """AUC and mean reciprocal rank on validation and test links, against random pairs."""
         embedding = predict(model, self, world=world, memory=memory)
         return _measured(embedding, self.val), _measured(embedding, self.test)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class LinkTask(Task):
-    """Link prediction on one graph; a link is scored by the dot product of its ends' embeddings.
+    """Link prediction, where a link's score is the dot product of its ends' embeddings.
 
-    ``train`` are ids of the edges of ``graph`` that are learned from, one for each pair of
-    vertices. ``val`` and ``test`` are ends of links, int64, shape ``(2, n)``: no edge of ``graph``
-    or ``source`` joins those. ``num_outputs`` is the width of the embeddings.
+    ``train`` are ids of the edges of ``graph`` to learn from, one for each pair of vertices.
+    ``val`` and ``test`` are the ends of held-out links, int64, shape ``(2, n)``. Neither ``graph``
+    nor ``source`` has an edge between them. ``num_outputs`` is the width of the embeddings.
     """
 
     label: ClassVar[str | None] = None
@@ -62,10 +60,10 @@ class LinkTask(Task):
     ) -> tuple[Tensor, int]:
         """The loss of a batch, and its number of links.
 
-        No vertex sees a neighbour over an edge that joins the ends of one of the links.
+        Edges between the ends of the batch's links are left out of its blocks.
         """
         links, others = batch.answers
-        # The links are edges of the graph: a model that saw them would learn to look them up.
+        # Otherwise a model would learn to look the links up, as they are edges of the graph.
         seen = _keys(links[0], links[1], _LOCAL).sort().values
         blocks = [_without(framework, block, seen) for block in batch.blocks]
         embedding = model(blocks, *batch.rows)
@@ -84,17 +82,17 @@ class LinkTask(Task):
 
 
 def make_link_task(graph: Graph, options: TrainOptions) -> LinkTask:
-    """Divide the links of a graph, a link being a pair of different vertices with an edge in either
+    """Divide the links of a graph. A link is a pair of different vertices with an edge in either
     direction.
 
-    The edge fields ``train_mask``, ``val_mask`` and ``test_mask`` say which edges are which.
-    Without them a tenth of the links is for validation and a tenth for test, drawn at random, the
-    same for all seeds. All edges between the ends of held-out links are left out of the graph;
-    edges that no mask selects, and self-loops, are only sampled.
+    The edge fields ``train_mask``, ``val_mask`` and ``test_mask`` select the sets. Without them a
+    random tenth of the links is for validation and another for test, the same for all seeds. All
+    edges between the ends of held-out links are left out of the graph. Self-loops, and edges that
+    no mask selects, are only sampled.
 
     Raises:
-        ValueError: A field is missing or does not fit; the graph has several vertex or edge types,
-            pre-aggregated features, or too few links.
+        ValueError: A field is missing or does not fit, or the graph has several vertex or edge
+            types, pre-aggregated features, or too few links.
     """
     if preaggregated_for(graph) is not None:
         raise ValueError(
@@ -109,12 +107,12 @@ def make_link_task(graph: Graph, options: TrainOptions) -> LinkTask:
     keys = _keys(src, dst, count)
     has_masks = any(f"{name}_mask" in graph.edata for name in SETS)
     sets = _masked(graph, keys) if has_masks else _drawn(keys)
-    # Parallel edges and edges in the other direction have the same key: all of them go.
+    # Parallel edges, and those in the other direction, have the same key, so all of them go.
     kept = ~torch.isin(keys, torch.cat([sets["val"], sets["test"]]))
     rest = CSC.from_coo(src[kept], dst[kept], count)
     fields: dict[str, Any] = {FEATURES: graph.ndata[FEATURES]}
     source = Graph(CSC(rest.indptr, rest.indices, count), ndata=fields)
-    # Of the edges that are left: the degrees of all would tell who lost a link.
+    # By the remaining edges: the degrees of all would reveal which vertices lost a link.
     norm = whole_norm(source) if options.model == "gcn" else None
     sampled = sampled_graph(source, norm)
     train = _one_edge_each(sampled.csc, sets["train"])
@@ -135,8 +133,8 @@ def make_link_task(graph: Graph, options: TrainOptions) -> LinkTask:
 
 
 def _keys(src: Tensor, dst: Tensor, count: int) -> Tensor:
-    """A number for each pair of vertices below ``count``, the same in both directions; -1 for a
-    self-loop."""
+    """A number for each pair of vertices below ``count``, equal in both directions; -1 for
+    self-loops."""
     keys = torch.minimum(src, dst) * count + torch.maximum(src, dst)
     return torch.where(src == dst, -1, keys)
 
@@ -188,19 +186,17 @@ def _drawn(keys: Tensor) -> dict[str, Tensor]:
 
 
 def _one_edge_each(csc: CSC, links: Tensor) -> Tensor:
-    """The first edge of each of some links, ascending; links without an edge have none."""
+    """The first edge of each link that has one, ascending."""
     keys = _keys(csc.indices.long(), csc.destinations().long(), csc.num_dst)
-    ordered, edges = keys.sort(stable=True)
-    first = torch.ones_like(ordered, dtype=torch.bool)
-    first[1:] = ordered[1:] != ordered[:-1]
-    return edges[first & torch.isin(ordered, links)].sort().values
+    distinct, first = map(torch.from_numpy, np.unique(keys.numpy(), return_index=True))
+    return first[torch.isin(distinct, links)].sort().values
 
 
 def _without(framework: Framework, block: Any, seen: Tensor) -> Any:
-    """A block without the edges whose keys are among ``seen``, which is sorted."""
+    """A block without the edges whose keys are among ``seen``, which are sorted."""
     src, dst = framework.edges(block)
     keys = _keys(src, dst, _LOCAL)
-    # A binary search: 5 ms for 300,000 edges. Keys above the largest find a place past the end.
+    # Binary search takes 5 ms for 300,000 edges. Keys above the largest find a place past the end.
     places = torch.searchsorted(seen, keys).clamp(max=len(seen) - 1)
     kept = seen[places] != keys
     return framework.with_edges(block, src[kept], dst[kept])
@@ -211,10 +207,10 @@ def _scores(embedding: Tensor, src: Tensor, dst: Tensor) -> Tensor:
 
 
 def _measured(embedding: Tensor, links: Tensor) -> dict[str, float]:
-    """AUC against one random end for each link, and the mean reciprocal rank of the right one among
-    100 others.
+    """AUC against one random end for each link, and the mean reciprocal rank of its end among 100
+    random ones.
 
-    Ends are drawn uniformly, the same ones at every call; the few that are neighbours count as
+    Ends are drawn uniformly, and are the same at every call. The few that are neighbours count as
     wrong.
     """
     generator = _generator()
@@ -227,7 +223,7 @@ def _measured(embedding: Tensor, links: Tensor) -> dict[str, float]:
         others = torch.einsum("nd,nkd->nk", embedding[src], embedding[ends])
         better = (others > score[:, None]).sum(1)
         equal = (others == score[:, None]).sum(1)
-        # The expected rank among equal ones: a model that scores all alike gains nothing.
+        # The expected rank among ties, so that a model with equal scores gains nothing.
         rank = 1 + (better + equal / 2).double()
         reciprocal += float((1 / rank).sum())
         right.append(score)
@@ -237,15 +233,17 @@ def _measured(embedding: Tensor, links: Tensor) -> dict[str, float]:
 
 
 def _auc(right: Tensor, wrong: Tensor) -> float:
-    """Area under the ROC curve: how often a right score is above a wrong one; a tie counts half."""
+    """Area under the ROC curve: the share of pairs whose right score is above the wrong one.
+
+    Ties count half.
+    """
     ordered = wrong.sort().values
-    # Wrong scores below a right one, and those not above it: a tie is in the second alone.
+    # Ties are among the wrong scores not above a right one, and not among those below.
     below = torch.searchsorted(ordered, right)
     not_above = torch.searchsorted(ordered, right, right=True)
     return float((below + not_above).double().mean()) / 2 / len(wrong)
 
 
 def _generator() -> torch.Generator:
-    """The same numbers at every call: which links are held out must not depend on the run's
-    seed."""
+    """A generator with a fixed seed, so that held-out links do not depend on the run's seed."""
     return torch.Generator(device="cpu").manual_seed(0)

@@ -1,5 +1,4 @@
-"""The training loop: mini-batches from pagraph's loader or a framework's own, timed by loading and
-computing."""
+"""The training loop, on pagraph's loader or a framework's own, timed by loading and computing."""
 
 from __future__ import annotations
 
@@ -46,30 +45,29 @@ def train(
     tracer: Tracer | None = None,
     checkpoint: StrPath | None = None,
 ) -> TrainResult:
-    """Train and evaluate one model, in this process or together with others that call this too.
+    """Train and evaluate one model, in this process or together with others that call this, too.
 
-    Every process makes as many steps an epoch as the one with the most training vertices needs. A
-    step's gradient is the mean of the processes' batch means, each weighted by its number of
-    training vertices: an unbiased estimate of the gradient over all training vertices. A run seeds
-    the global generators of torch, NumPy and DGL: dropout and the frameworks' own loaders draw from
-    them.
+    Every process makes the steps that the one with the most training vertices needs for an epoch. A
+    step's gradient is the mean of the processes' batch means, weighted by their numbers of training
+    vertices. It is an unbiased estimate of the gradient over all training vertices. A run seeds the
+    global generators of torch, NumPy and DGL, which dropout and the frameworks' own loaders use.
 
     Args:
         task: From :func:`pagraph.train.task.make_task`, :func:`pagraph.train.links.make_link_task`,
             or for graphs of several types :func:`pagraph.train.hetero.make_hetero_task`, made with
             the same ``options``.
-        options: How to train.
-        evaluation: Graph and vertices to evaluate. Default: the task's own, shared out between the
+        options: Options of the run.
+        evaluation: Graph and vertices to evaluate. Default: the task's, divided among the
             processes.
         world: The processes.
         reporter: Called for every batch of this process, and for every epoch.
         tracer: Gets the timeline of pagraph's loader. A framework's own cannot be traced.
-        checkpoint: Folder for the state after each epoch. A run resumes from the state that is
+        checkpoint: Folder for the state after each epoch. A run resumes from a state that it finds
             there, with the same bits as an uninterrupted run.
 
     Raises:
-        MissingDependencyError: The framework of ``options.layers``, or what its own loader needs,
-            is not installed.
+        MissingDependencyError: The framework of ``options.layers``, or a package that its own
+            loader needs, is not installed.
         ValueError: The checkpoint is of another run, or ``memory`` is too little.
         FormatError: The checkpoint is damaged.
     """
@@ -78,7 +76,7 @@ def train(
     framework = framework_of(options.layers)
     torch.manual_seed(options.seed)
     model = task.model(options, framework).to(options.torch_device())
-    # After the model, whose weights are equal in all processes: all else that is drawn differs.
+    # After the model, whose weights are equal in all processes. All other random numbers differ.
     seed = _seed_of(options.seed, world.rank)
     np.random.seed(seed % 2**32)
     framework.seed(seed)
@@ -105,10 +103,10 @@ def train(
         loader=loader,
         learner=learner,
         optimizer=optimizer,
-        # Every step averages over all processes: they would wait for one that made fewer.
+        # Equal in all processes, which would otherwise wait for one that makes fewer.
         steps=-(-max(sizes) // options.batch_size),
-        # The sum over ranks r of n_r / N times r's mean is the mean over all N vertices. Processes
-        # average, that is divide the sum by their number.
+        # The mean over all N vertices is the sum over ranks r of n_r / N times r's mean. Processes
+        # average, which divides by their number.
         weight=world.size * sizes[world.rank] / sum(sizes),
         reporter=reporter,
     )
@@ -119,13 +117,13 @@ def train(
 def _epochs(
     run: _Run, model: nn.Module, evaluation: Evaluation, world: World, saved: Checkpoint | None
 ) -> list[EpochRecord]:
-    """Go through all epochs, or through those that a checkpoint has not seen."""
+    """Run all epochs, or those after a checkpoint."""
     options = run.options
     optimizer = run.optimizer
     records: list[EpochRecord] = [] if saved is None else saved.restore(model, optimizer)
     if records:
         run.rehearse()
-        # The loader counts its own passes, of which an epoch's steps may take several.
+        # The loader counts passes over its seeds, of which an epoch may take several.
         passes = -(-run.steps // len(run.loader))
         run.loader.set_epoch(len(records) * passes)
         run.reporter.resumed(len(records))
@@ -143,7 +141,7 @@ def _epochs(
 
 
 def _loader_arguments(options: TrainOptions, world: World) -> dict[str, Any]:
-    """Arguments of the chosen loader, the same for all but for what only pagraph's takes."""
+    """Arguments of the chosen loader; pagraph's takes more."""
     arguments: dict[str, Any] = {
         "own": options.loader != "pagraph",
         "batch_size": options.batch_size,
@@ -166,9 +164,9 @@ def _loader_arguments(options: TrainOptions, world: World) -> dict[str, Any]:
 
 
 def _memory_plan(loader: Any, options: TrainOptions) -> MemoryPlan:
-    """Division of the loader's part of the memory; ValueError where it is too little."""
+    """Division of the loader's part of the memory; ValueError if it is too small."""
     try:
-        # The printed plan says that nothing is divided; evaluation is limited all the same.
+        # The warning would be wrong, as evaluation is limited, and the plan says the same.
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "memory=.* has no effect", RuntimeWarning)
             plan: MemoryPlan = loader.memory_plan
@@ -180,7 +178,7 @@ def _memory_plan(loader: Any, options: TrainOptions) -> MemoryPlan:
 
 
 def _check_evaluation(model: nn.Module, evaluation: Evaluation, options: TrainOptions) -> None:
-    """Refuse, before the first epoch, a memory whose part for evaluation is too little."""
+    """Raise ValueError before the first epoch if evaluation needs more memory than it has."""
     given = options.evaluation_memory
     least = evaluation.least_memory(model)
     if given is not None and given < least:
@@ -192,16 +190,16 @@ def _check_evaluation(model: nn.Module, evaluation: Evaluation, options: TrainOp
 
 
 def _seed_of(seed: int, rank: int) -> int:
-    """The seed of a process. The first one's is that of a run in one process."""
+    """The seed of a process. The first process has that of a run in one process."""
     return seed if rank == 0 else derive_key(seed, rank)
 
 
 @dataclass(frozen=True, eq=False)
 class _Run:
-    """Model, optimizer and loader of a run; every process makes ``steps`` steps an epoch.
+    """Model, optimizer and loader of a run.
 
-    ``weight`` is that of this process's batch mean in a step's gradient, which averages over the
-    processes.
+    Every process makes ``steps`` steps an epoch. ``weight`` is the weight of this process's batch
+    mean in a step's gradient, which is averaged over the processes.
     """
 
     task: Task
@@ -221,15 +219,15 @@ class _Run:
         return isinstance(self.learner, DistributedDataParallel)
 
     def rehearse(self) -> None:
-        """Compute a gradient and drop it, where processes average: a resumed run must not begin
-        with its first one.
+        """Compute one gradient and drop it, before a resumed run of several processes.
 
-        ``DistributedDataParallel`` rearranges gradients after the first, and with them the order in
-        which more than two processes add them up (torch 2.13 with gloo: other bits with three).
+        ``DistributedDataParallel`` rearranges gradients after the first backward pass, and so the
+        order in which three or more processes add them up (torch 2.13 with gloo). The resumed run
+        needs the later order to have the same bits.
         """
         if not self._averages:
             return
-        # Dropout draws. The generators are those of the checkpoint, and must stay so.
+        # Dropout draws numbers, and the generators must keep the checkpoint's state.
         device = self.options.torch_device()
         with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
             self._gradients(next(iter(self.loader)))
@@ -244,7 +242,7 @@ class _Run:
         begin = mark = _now(device)
         for done, item in enumerate(_batches_of_epoch(self.loader, self.steps), 1):
             ready = _now(device)
-            # Kernels are compiled once on a machine: no property of this epoch, or of this loader.
+            # Kernels are compiled once on a machine, so it is not counted as loading.
             compiled = compiled_seconds(mark, ready)
             compiling += compiled
             loading += ready - mark - compiled
@@ -264,7 +262,7 @@ class _Run:
         )
         if not hasattr(self.loader, "stats"):
             return record
-        # More than one pass of the loader where another process has more training vertices.
+        # Several passes of the loader if another process has more training vertices.
         reads = [passed.reads for passed in self._counted_epochs()[counted:]]
         cacheable = sum((each.cacheable for each in reads), FieldStats())
         every = sum((each.total for each in reads), FieldStats())
@@ -277,14 +275,14 @@ class _Run:
         )
 
     def _counted_epochs(self) -> Sequence[Any]:
-        """What the loader has counted in each pass; nothing with a framework's own."""
+        """The loader's statistics of each pass; none with a framework's own."""
         stats = getattr(self.loader, "stats", None)
         return () if stats is None else stats.epochs
 
     def _step(self, item: Any, device: torch.device) -> tuple[float, int]:
         """One step of the optimiser; the loss of the batch, and its number of seeds."""
         if self._averages:
-            # The others wait for this process's gradients: a step must not be repeated alone.
+            # The others wait for this process's gradients, so it must not repeat a step alone.
             loss, size = self._gradients(item)
         else:
             loss, size = repeated_with_room(self.loader, device, partial(self._gradients, item))
@@ -295,15 +293,14 @@ class _Run:
         """The gradients of one batch; its loss, and its number of seeds."""
         batch = self.framework.batch(item, self.seeds, len(self.options.fanout))
         loss, size = self.task.loss(self.framework, batch, self.learner)
-        # Here and not after the step: a step that ran out of memory may have left some.
+        # Before each step, as one that ran out of memory may have left gradients.
         self.optimizer.zero_grad()
         (loss * self.weight).backward()  # type: ignore[no-untyped-call]
         return loss, size
 
 
 def _batches_of_epoch(loader: Any, steps: int) -> Iterator[Any]:
-    """Yield ``steps`` batches: passes over the loader's seeds, each in another order, the last
-    perhaps cut short."""
+    """Yield ``steps`` batches from passes over the loader's seeds; the last pass may be partial."""
     passes, rest = divmod(steps, len(loader))
     for _ in range(passes):
         yield from loader
@@ -312,10 +309,10 @@ def _batches_of_epoch(loader: Any, steps: int) -> Iterator[Any]:
 
 
 def repeated_with_room(loader: Any, device: torch.device, step: Callable[[], T]) -> T:
-    """Run a step up to its gradients; when memory runs out, again with smaller caches.
+    """Run a step up to its gradients, and again with smaller caches if memory runs out.
 
     Raises:
-        OutOfMemory: It does not fit without a cache either.
+        OutOfMemory: The step does not fit even without a cache.
     """
     shrink = getattr(loader, "shrink_cache", lambda: False)  # a framework's own has no cache
     smaller = "batch size, fan-outs or hidden size must be smaller"
@@ -323,7 +320,7 @@ def repeated_with_room(loader: Any, device: torch.device, step: Callable[[], T])
 
 
 def _now(device: torch.device) -> float:
-    """Seconds on a clock that has waited for the device's pending work."""
+    """Read the clock after the device has finished its pending work."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     return time.perf_counter()

@@ -1,9 +1,9 @@
-"""The meeting of the processes that train together, before ``torch.distributed`` joins them.
+"""Processes that train together meet here before ``torch.distributed`` connects them.
 
-torchrun keeps one store over all restarts, and torch looks in it for the addresses of the others: a
-process that was restarted may find those of an earlier attempt, which nobody answers any more.
-Here each process comes under a name of its own. Those that saw each other's names share a part of
-the store that no attempt used before.
+Torchrun keeps one store over all restarts, in which torch looks for the other processes' addresses.
+So a restarted process may find addresses of an earlier attempt, where nothing answers any more.
+Here each process registers under a unique name. Processes that saw each other's names share a part
+of the store that no earlier attempt used.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from .. import __version__
 from ..errors import PaGraphError
 
 _PAUSE = 0.05
-"""Seconds between two looks at who has come, and between two attempts."""
+"""Seconds between two looks at the store, and between two attempts."""
 _LONGEST_CONNECT = 10.0
-"""Seconds that gloo may take to connect two processes that are both there."""
+"""Seconds that gloo may take to connect two running processes."""
 _CONNECT_SHARE = 20
-"""Attempts to connect in the time that one process waits for another: gloo waits five times as long
-as it is told, so that at least four fit."""
+"""The timeout is divided by this for one attempt to connect. Gloo waits up to five times as long as
+its own timeout, so that at least four attempts fit."""
 
 
 class LostProcessError(PaGraphError):
@@ -41,12 +41,12 @@ class LostProcessError(PaGraphError):
 
 
 class DifferentProcessesError(PaGraphError, ValueError):
-    """Processes of one run differ in what must be the same; all of them raise this."""
+    """Processes of one run differ in something that must be equal. All of them raise this."""
 
 
 @dataclass(frozen=True)
 class _Place:
-    """Where processes meet: the store that rank 0, or its torchrun, opens there."""
+    """Address of the store that rank 0, or its torchrun, opens."""
 
     host: str
     port: int
@@ -68,14 +68,14 @@ class _Place:
 def meet(rank: int, size: int, timeout: float) -> Store:
     """Wait until all processes have come and can reach each other over gloo.
 
-    Whatever fails on the way is tried again until ``timeout`` seconds are over: a name that is not
-    known yet, a store that is not there yet, a process that ended and is started again.
+    Failed steps are repeated until ``timeout`` seconds are over. A host name may not be known yet,
+    the store may not be open yet, or a process may have ended and been restarted.
 
     Returns:
         A store for their process group, which no other group has used.
 
     Raises:
-        ValueError: The port is taken, the address is not known, or one of both is not set.
+        ValueError: The port is taken, the address is unknown, or one of them is not set.
         DifferentProcessesError: They have different versions of this package or of torch.
         LostProcessError: Some did not come in time, or cannot be reached.
     """
@@ -101,7 +101,7 @@ def meet(rank: int, size: int, timeout: float) -> Store:
 
 
 def plain_text(error: RuntimeError) -> str:
-    """A message of torch's or gloo's without the place in its source."""
+    """An error message of torch or gloo without the location in its source."""
     lines = str(error).splitlines() or [type(error).__name__]
     return re.sub(r"\[\S+:\d+\] ", "", lines[0])
 
@@ -112,7 +112,8 @@ def _opens_store(rank: int) -> bool:
 
 def _open_store(place: _Place, timeout: float) -> Store:
     try:
-        # By that name: a machine may not know its own public one. It is reached on all addresses.
+        # As localhost, as a machine may not know its public name. The store listens on all
+        # addresses.
         return TCPStore(
             "localhost",
             place.port,
@@ -122,7 +123,7 @@ def _open_store(place: _Place, timeout: float) -> Store:
             multi_tenant=True,
         )
     except RuntimeError as error:
-        # After the words of torch, which name the port, those of the system.
+        # The system's reason follows torch's words, which repeat the port.
         reason = plain_text(error).rpartition("message: ")[2]
         raise ValueError(
             f"MASTER_PORT must be free on the machine of rank 0, got {place.port}: {reason}"
@@ -130,15 +131,15 @@ def _open_store(place: _Place, timeout: float) -> Store:
 
 
 def _wait_for_answer(rank: int, place: _Place, deadline: float) -> None:
-    """Wait until the store's port answers; torch's own attempts print stacks of calls."""
+    """Wait until the store's port answers. Torch's own attempts would print tracebacks."""
     while True:
         try:
-            # At least one attempt, however late it is.
+            # At least one attempt, even after the deadline.
             left = max(_PAUSE, deadline - time.monotonic())
             socket.create_connection((place.host, place.port), timeout=left).close()
             return
         except OSError as error:
-            # A name may be known later, as those of a cluster are that is being started.
+            # The name may become known later, as in a cluster that is starting.
             if time.monotonic() < deadline:
                 time.sleep(_PAUSE)
                 continue
@@ -154,19 +155,19 @@ def _wait_for_answer(rank: int, place: _Place, deadline: float) -> None:
 
 
 def _join_store(rank: int, place: _Place, deadline: float) -> Store:
-    """Connect to the store; torch waits for ever for another program, which does not answer."""
+    """Connect to the store. Torch would wait forever if another program has the port."""
     made: list[Store | RuntimeError] = []
     left = max(_PAUSE, deadline - time.monotonic())
 
     def join() -> None:
-        # torch tries for up to twice as long.
+        # Torch tries for up to twice as long.
         limit = timedelta(seconds=left / 2)
         try:
             made.append(TCPStore(place.host, place.port, timeout=limit, wait_for_workers=False))
         except RuntimeError as error:
             made.append(error)
 
-    # The process may end with it: torch holds no lock of Python's while it waits.
+    # A daemon, so that the process can end while it waits. Torch does not hold the GIL meanwhile.
     thread = threading.Thread(target=join, daemon=True)
     thread.start()
     thread.join(left)
@@ -182,27 +183,27 @@ def _join_store(rank: int, place: _Place, deadline: float) -> Store:
 def _agree(
     opened: Store, rank: int, size: int, place: _Place, deadline: float, timeout: float
 ) -> Store:
-    """Wait until each process has seen the same names of all; their part of the store."""
+    """Wait until all processes have seen the same names, and return their part of the store."""
     store = PrefixStore("pagraph", opened)
-    # Builds of one release for several devices work together.
+    # Builds of one release for different devices work together.
     release = torch.__version__.split("+")[0]
     own = json.dumps({"name": uuid.uuid4().hex, "pagraph": __version__, "torch": release})
     store.set(f"come/{rank}", own)
     names = [f"come/{each}" for each in range(size)]
     seen = ""
     while True:
-        # Of two processes the later one has overwritten the name.
+        # If two processes have this rank, the later one has overwritten the name.
         if store.get(names[rank]).decode() != own:
             raise LostProcessError(f"rank {rank}: another process came to {place} as this rank")
         missing = [each for each, name in enumerate(names) if not store.check([name])]
         if not missing:
             come = [store.get(name).decode() for name in names]
-            # One whose process was started again changes, and with it all that follows.
+            # A restarted process has a new name, and so the group has another key.
             group = hashlib.sha256("".join(come).encode()).hexdigest()[:16]
             if group != seen:
                 store.set(f"{group}/seen/{rank}", "")
                 seen = group
-            # Who ended before does not see the names of this attempt.
+            # A process that has ended does not see the names of this attempt.
             missing = [each for each in range(size) if not store.check([f"{group}/seen/{each}"])]
             if not missing:
                 _check_versions([json.loads(text) for text in come])
@@ -216,7 +217,7 @@ def _agree(
 
 
 def _check_versions(come: list[dict[str, str]]) -> None:
-    # Of torch, too: others may make other bits of the same weights, or other messages.
+    # Other versions of torch may compute other bits, or send other messages.
     for package in ("pagraph", "torch"):
         versions = [each.get(package) for each in come]
         if len(set(versions)) > 1:
@@ -226,16 +227,16 @@ def _check_versions(come: list[dict[str, str]]) -> None:
 
 
 def _connect(store: Store, rank: int, size: int, timeout: float) -> None:
-    """Connect all over gloo and hang up; RuntimeError where two do not reach each other.
+    """Connect all processes over gloo and disconnect; RuntimeError if two cannot reach each other.
 
-    torch cannot try again to make its own group, and waits long: that a process does not answer is
-    found out here.
+    Torch waits long for its own group, and cannot make it again. So a process that does not answer
+    is found here.
     """
     if size == 1:
         return
     limit = timedelta(seconds=min(_LONGEST_CONNECT, timeout / _CONNECT_SHARE))
     group = dist.ProcessGroupGloo(PrefixStore("trial", store), rank, size, limit)
-    # Others may fail where this one did not. Who hangs up before they are through lets them wait.
+    # Others may still be connecting. If this one disconnected now, they would wait for it.
     store.set(f"reached/{rank}", "")
     store.wait([f"reached/{each}" for each in range(size)], 5 * limit)
     del group

@@ -1,8 +1,8 @@
-"""The models of ``pagraph train`` for graphs of one type, and what they take from DGL or PyG.
+"""The models of ``pagraph train`` for graphs of one type: GraphSAGE (mean), GCN and GAT.
 
-GraphSAGE (mean), GCN and GAT run on sampled blocks. The first two can begin with pre-aggregated
-features (``preaggregation``): their first layer then needs no block, so there is one layer more
-than there are blocks. The parameters, and with all neighbours the outputs, are the same.
+They run on sampled blocks, with convolutions of DGL or PyG. GraphSAGE and GCN can begin with
+pre-aggregated features (``preaggregation``). Their first layer then needs no block, so that they
+have one more layer than blocks. The parameters, and with all neighbours the outputs, are the same.
 """
 
 from __future__ import annotations
@@ -30,13 +30,12 @@ def framework_of(name: str) -> Framework:
     """Import the framework of a run's ``layers``.
 
     Raises:
-        MissingDependencyError: It is not installed; for "auto": neither is.
+        MissingDependencyError: It is not installed, or for "auto" neither is.
     """
     if name == "auto":
         raise MissingDependencyError(
             "training needs the layers of DGL or PyG, and neither is installed: "
-            f"{how_to_install('pyg')}; for DGL's, "
-            f"{how_to_install('dgl')}"
+            f"{how_to_install('pyg')}; for DGL's, {how_to_install('dgl')}"
         )
     try:
         if name == "dgl":
@@ -52,7 +51,7 @@ def framework_of(name: str) -> Framework:
 
 
 def peers() -> list[str]:
-    """Frameworks whose own loaders can run here, to compare with."""
+    """Frameworks whose own loaders can run here."""
     found = []
     for name in FRAMEWORKS:
         try:
@@ -77,7 +76,7 @@ def check_matrix(name: str, rows: Any, width: int | None = None) -> int:
 def glorot_(matrix: Tensor, gain: float = 1.0) -> None:
     """Fill a parameter by Glorot's rule (Glorot and Bengio, 2010, equation 16), in place.
 
-    The numbers are drawn on the CPU: one seed gives the same weights on every device.
+    Numbers are drawn on the CPU, so that a seed gives the same weights on every device.
     """
     drawn = nn.init.xavier_uniform_(torch.empty(matrix.shape, device="cpu"), gain)
     with torch.no_grad():
@@ -85,31 +84,29 @@ def glorot_(matrix: Tensor, gain: float = 1.0) -> None:
 
 
 class BlockModel(nn.Module):
-    """Convolutions on sampled blocks, one per hop, with ReLU and dropout between; base of the
-    models.
+    """Base of the models: convolutions on sampled blocks, with ReLU and dropout between them.
 
-    For one state of torch's generator the initial parameters are the same in all frameworks:
-    Glorot's, biases of 0.
+    Initial parameters follow Glorot's rule, with biases of 0. They depend only on the state of
+    torch's generator, not on the framework.
 
     Args:
         sizes: Width of the features, of each hidden layer, and the number of classes.
         framework: Makes and runs the convolutions.
         dropout: Share of the hidden values dropped in training.
-        preaggregated: Whether the first layer takes what neighbours send from the field
+        preaggregated: Whether the first layer reads its sums over neighbours from the field in
             :data:`SUMS`.
         row_normalize: Whether each row of features is divided by the sum of its magnitudes.
         heads: Attention heads of GAT's hidden layers.
 
     Attributes:
         layers: One convolution per layer.
-        features: Names of the fields of features, 2-D, of which :meth:`begin` takes the rows as
-            float32.
+        features: Names of the 2-D fields whose rows :meth:`begin` takes as float32.
         fields: All fields whose rows :meth:`forward` takes.
     """
 
     kind: ClassVar[str]
     _gain: ClassVar[float]
-    _summed: ClassVar[tuple[str, ...]] = ()  # features where these are pre-aggregated
+    _summed: ClassVar[tuple[str, ...]] = ()  # fields of pre-aggregated features
     _more: ClassVar[tuple[str, ...]] = ()  # fields that every layer takes
 
     def __init__(
@@ -126,11 +123,11 @@ class BlockModel(nn.Module):
         self.sizes: tuple[int, ...] = tuple(sizes)
         self._framework = framework
         last = len(sizes) - 2
-        # The frameworks draw initial weights, each in its own way. They are replaced below, and
-        # must not move the generator: the same seed trains the same model in both.
+        # Frameworks draw initial weights in different ways. These are replaced below, and must not
+        # advance the generator, so that a seed trains the same model in both.
         with torch.random.fork_rng(devices=[]):
             self.layers: nn.ModuleList = nn.ModuleList(
-                # The last layer's outputs are classes, which heads must not share.
+                # The last layer has one head, whose outputs are the classes.
                 framework.convolution(self.kind, size, width, heads if i < last else 1)
                 for i, (size, width) in enumerate(pairwise(sizes))
             )
@@ -150,37 +147,35 @@ class BlockModel(nn.Module):
                     glorot_(matrix, self._gain)
 
     def forward(self, blocks: Sequence[Any], *rows: Tensor) -> Tensor:
-        """Predict the classes of the last block's destination vertices from the input nodes' rows
-        of ``fields``."""
+        """Class scores of the last block's destinations, from input nodes' rows of ``fields``."""
         rows = tuple(some.float() for some in rows)
         count = len(self.features)
         x = self.begin(*rows[:count])
-        # Pre-aggregated features have been through the first layer, which has no block.
+        # With pre-aggregated features `begin` is the first layer, which has no block.
         for i, block in enumerate(blocks, int(self.preaggregated)):
             x = self.layer(i, block, x, *rows[count:])
         return x
 
     def begin(self, *rows: Tensor) -> Tensor:
-        """Do what needs no neighbours: normalise the features, or run the first layer on
-        pre-aggregated ones."""
+        """Normalise the features, or run the first layer on pre-aggregated ones."""
         if self.preaggregated:
             # GraphSAGE has a vertex's features and its neighbours' mean. GCN has one field, whose
-            # sum contains the vertex itself; its `kept` is the bias whatever the rows.
+            # sum includes the vertex itself, and its `kept` is always the bias.
             summed = self.kept(0, rows[0]) + self.sent(0, rows[-1])
             x: Tensor = self.dropout(summed.relu())
             return x
         return normalize(rows[0], p=1.0, dim=1) if self.row_normalize else rows[0]
 
     def attention(self, i: int) -> tuple[Tensor, ...]:
-        """GAT's attention vectors of layer ``i`` for sources and for destinations,
+        """GAT's attention vectors of layer ``i`` for sources and for destinations, both
         ``(heads, width)``; empty for other models."""
         return self._framework.weights(self.layers[i]).attention
 
     def kept(self, i: int, x: Tensor) -> Tensor:
-        """A vertex's own summand in layer ``i``, to which what it receives is added.
+        """A vertex's own summand in layer ``i``, to which the received messages are added.
 
-        That is the mean of in-neighbours' messages (:meth:`sent`), for GCN the normalised sum of
-        these and its own, for GAT their sum weighted by :meth:`attention`.
+        These are the mean of in-neighbours' messages (:meth:`sent`), for GCN the normalised sum of
+        their messages and its own, for GAT their sum weighted by :meth:`attention`.
         """
         weights = self._framework.weights(self.layers[i])
         if weights.own is not None:
@@ -195,8 +190,7 @@ class BlockModel(nn.Module):
     def layer(self, i: int, block: Any, x: Tensor, norm: Tensor | None = None) -> Tensor:
         """Run layer ``i`` on a block.
 
-        GCN needs the rows of :data:`NORM` of the block's sources; rows of other vertices may follow
-        them.
+        GCN needs the rows of :data:`NORM` of the block's sources, which other rows may follow.
         """
         weight = None
         if norm is not None:
@@ -219,15 +213,15 @@ class GCN(BlockModel):
     :class:`BlockModel`.
 
     A vertex with sampled in-neighbours ``S`` receives
-    ``sqrt(d_v) * mean(h_u / sqrt(d_u) for u in S)``, where ``d`` are degrees in the whole graph:
-    with all neighbours this is the paper's symmetric normalisation, and with a sample its
-    expectation is.
+    ``sqrt(d_v) * mean(h_u / sqrt(d_u) for u in S)``, where ``d`` are degrees in the whole graph.
+    With all neighbours this is the paper's symmetric normalisation. With a sample, its expectation
+    is.
     """
 
-    # Degrees counted in the block would make it another model. The paper also drops input
-    # features: that took two thirds of a step on the CPU with 767 features, and raised no accuracy.
+    # Degrees counted in the block would make it another model. The paper also drops input features.
+    # That took two thirds of a step on the CPU with 767 features, and did not raise the accuracy.
     kind = "gcn"
-    _gain = 1.0  # Kipf and Welling's: Glorot's rule as it is
+    _gain = 1.0  # as in the paper
     _summed = (SUMS["gcn"],)
     _more = (NORM,)
 
@@ -236,7 +230,7 @@ class GAT(BlockModel):
     """The graph attention network of Velickovic et al. (2018); for the arguments see
     :class:`BlockModel`.
 
-    A vertex attends to its sampled in-neighbours and, always and once, to itself.
+    A vertex attends to its sampled in-neighbours, and always once to itself.
     """
 
     kind = "gat"
@@ -245,8 +239,8 @@ class GAT(BlockModel):
     def layer(self, i: int, block: Any, x: Tensor, norm: Tensor | None = None) -> Tensor:
         """Run layer ``i`` on a block."""
         src, dst = self._framework.edges(block)
-        # A self-loop of the graph may have been sampled, or not, or twice: it is replaced by one
-        # that is always there. Destinations are the first sources, so both ends have one number.
+        # A self-loop of the graph may have been sampled or not, or twice, so it is replaced by one
+        # on every vertex. Destinations are the first sources, so both ends have the same number.
         others = src != dst
         loops = torch.arange(self._framework.num_dst(block), device=src.device)
         src = torch.cat([src[others], loops])
@@ -255,13 +249,11 @@ class GAT(BlockModel):
 
 
 def _edge_weight(src: Tensor, dst: Tensor, norm: Tensor) -> Tensor:
-    """``sqrt(d_v) / sqrt(d_u) / number of sampled in-neighbours of v`` for every edge of a
-    block.
+    """``sqrt(d_v) / sqrt(d_u) / number of sampled in-neighbours of v`` for every edge of a block.
 
-    ``norm`` holds ``1 / sqrt(d_u)`` and ``sqrt(d_v)`` of the sources, of which the destinations
-    come first.
+    ``norm`` holds ``1 / sqrt(d_u)`` and ``sqrt(d_v)`` of the sources, the destinations first.
     """
     ones = torch.ones(len(dst), device=norm.device)
     counts = torch.zeros(len(norm), device=norm.device).scatter_add_(0, dst, ones)
-    share = norm[:, 1] / counts.clamp(min=1)  # 0 where nothing was sampled: no edge reads it
+    share = norm[:, 1] / counts.clamp(min=1)  # where nothing was sampled, no edge reads it
     return torch.index_select(norm[:, 0], 0, src) * torch.index_select(share, 0, dst)

@@ -1,5 +1,4 @@
-"""Pre-aggregation, the PaGraph paper's preprocessing: the first layer's neighbour sums, computed
-once for all."""
+"""Pre-aggregation, the PaGraph paper's preprocessing: computes the first layer's sums once."""
 
 from __future__ import annotations
 
@@ -28,16 +27,19 @@ FEATURES = "feat"
 
 _CHUNK_BYTES = 16 * 2**20
 _CHUNK_EDGES = 2**18
-_CHUNKS = 4  # of the file, of the sums, and of edges with their weights
+_CHUNKS = 4  # one of the file, one of the sums, and two of edges with their weights
 _VERTEX_BYTES = 32  # degrees and scales, and the place of a row
-_KERNEL_BYTES = 48 * 2**20  # they and their threads
-_OF_A_PART = {"global_ids", "in_degrees", "out_degrees"}  # whose sums would lack neighbours
-_LEAST_SUM = 1e-12  # as torch.nn.functional.normalize
+_KERNEL_BYTES = 48 * 2**20  # compiled kernels and their threads
+_OF_A_PART = {"global_ids", "in_degrees", "out_degrees"}  # fields of a part, which lacks neighbours
+_LEAST_SUM = 1e-12  # as in torch.nn.functional.normalize
 
 
 def preaggregated_for(graph: Graph) -> str | None:
-    """The model that features are pre-aggregated for, ``"sage"`` or ``"gcn"``, or None; ValueError
-    for both."""
+    """The model that features are pre-aggregated for, ``"sage"`` or ``"gcn"``, or None.
+
+    Raises:
+        ValueError: There are fields for both.
+    """
     found = [model for model, name in SUMS.items() if name in graph.ndata]
     if len(found) > 1:
         raise ValueError(
@@ -47,8 +49,7 @@ def preaggregated_for(graph: Graph) -> str | None:
 
 
 def gcn_degrees(graph: Graph) -> tuple[Tensor, Tensor]:
-    """In- and out-degrees, int64, where every vertex has one self-loop instead of those there
-    are."""
+    """In- and out-degrees, int64, as if every vertex had exactly one self-loop."""
     more = 1 - graph.csc.loop_counts
     return graph.in_degrees() + more, graph.out_degrees() + more
 
@@ -65,33 +66,34 @@ def preaggregate(
 ) -> None:
     """Write a graph with the first layer's neighbour sums as a native folder, whole or not at all.
 
-    For GCN the field ``feat`` gives way to ``feat_gcn``; for GraphSAGE, whose first layer also
-    takes a vertex's own features, ``feat_mean`` goes beside it (zeros where a vertex has no
-    in-neighbours). Everything else is copied.
+    For GCN the field ``feat_gcn`` replaces ``feat``. For GraphSAGE, whose first layer also takes a
+    vertex's own features, ``feat_mean`` is added; it is 0 for vertices without in-neighbours.
+    Everything else is copied.
 
-    Features may be larger than memory: sums are taken of as many vertices together as have
-    in-neighbours whose rows fit, and these are read in file order.
+    Features may be larger than memory. Sums are computed for runs of vertices whose in-neighbours'
+    rows fit, and these rows are read in file order.
 
     Args:
-        graph: One vertex type and one edge type, with the 2-D real field ``feat``; its ids are
-            checked.
-        folder: Must not exist yet.
+        graph: A graph of one vertex type and one edge type, with the 2-D real field ``feat``. Its
+            ids are checked.
+        folder: Folder to write, which must not exist yet.
         model: ``"sage"`` or ``"gcn"``, as :mod:`pagraph.train.models` defines them.
-        row_normalize: Divide each vertex's features by their sum first; this cannot be done to the
-            sums later.
-        memory: Bytes that the process may take (``"4GiB"``); what it holds already counts beyond an
-            eighth of it. Default: half of what is free.
-        origin: Where the graph is from, for people.
+        row_normalize: Divide each vertex's features by their sum first. This is impossible once
+            they are summed up.
+        memory: Bytes that the process may take (``"4GiB"``), including what it already holds beyond
+            an eighth of it. Default: half of what is free.
+        origin: A note on where the graph is from.
         progress: Called with the bytes written and the bytes to write.
 
     Raises:
         FileExistsError: ``folder`` exists.
-        ValueError: ``memory`` is less than it takes (says how much does); ``model`` is neither, or
-            the graph lacks such features, is a part, or is pre-aggregated already.
+        ValueError: ``memory`` is too little (the message says how much is needed); ``model`` is
+            neither; or the graph lacks the features, is a part, or is already pre-aggregated.
 
     Example:
         >>> import os, tempfile
-        >>> graph = Graph.from_coo([0, 1, 2], [1, 2, 2], ndata={"feat": torch.tensor([[1.0], [2.0], [4.0]])})
+        >>> features = torch.tensor([[1.0], [2.0], [4.0]])
+        >>> graph = Graph.from_coo([0, 1, 2], [1, 2, 2], ndata={"feat": features})
         >>> target = os.path.join(tempfile.mkdtemp(), "means")
         >>> preaggregate(graph, target, model="sage")
         >>> Graph.open(target).ndata["feat_mean"].tolist()
@@ -103,17 +105,16 @@ def preaggregate(
     computed: dict[str, NeighborSums | FeatureRows | NarrowRows] = {SUMS[model]: sums}
     if model == "sage":
         features = graph.ndata[FEATURES]
-        computed[FEATURES] = (
-            features if isinstance(features, NarrowRows) and not row_normalize else sums.features
-        )
+        computed[FEATURES] = sums.features
+        if isinstance(features, NarrowRows) and not row_normalize:
+            computed[FEATURES] = features
     about = {**(origin or {}), "preaggregated_for": model, "row_normalize": row_normalize}
     rest = Graph(graph.csc, ndata=kept, edata=graph.edata)
     write_graph(rest, folder, origin=about, computed=computed, progress=progress)
 
 
 class FeatureRows:
-    """Feature rows (2-D, any real type, perhaps mapped), read when asked for; a disk is asked for
-    many pages at once.
+    """Feature rows that are read on access: 2-D, of any real dtype, perhaps mapped.
 
     With ``row_normalize`` each row is divided by the sum of its magnitudes, which makes it float32.
     """
@@ -125,32 +126,34 @@ class FeatureRows:
         self.scales: Tensor | None = self._scales() if row_normalize else None
 
     def __getitem__(self, rows: slice) -> Tensor:
-        """Some of the rows."""
+        """A slice of the rows."""
         begin, end, _ = rows.indices(self.shape[0])
+        ids = torch.arange(begin, end, device="cpu")
         if self.scales is None:
-            return self._rows.read(torch.arange(begin, end, device="cpu"))
-        return self.read(torch.arange(begin, end, device="cpu")).mul_(self.scales[begin:end, None])
+            return self._rows.read(ids)
+        return self.read(ids).mul_(self.scales[begin:end, None])
 
     def read(self, ids: Tensor) -> Tensor:
         """The rows of ``ids`` as float32, not normalised; a copy."""
         return self._rows.read(ids).float()
 
     def _scales(self) -> Tensor:
-        # Into one tensor: small ones between the chunks kept malloc from using their memory again
-        # (787 MiB for 819 MB).
+        # Into one tensor, as small ones between the chunks kept malloc from reusing the chunks'
+        # memory (787 MiB for 819 MB).
         sums = torch.empty(self.shape[0], device="cpu")
         step = rows_at_once(self.shape[1])
-        for begin in range(0, self.shape[0], step):
+        for begin in range(0, len(sums), step):
             some = sums[begin : begin + step]
-            torch.sum(
-                self.read(torch.arange(begin, begin + len(some), device="cpu")).abs_(), 1, out=some
-            )
+            ids = torch.arange(begin, begin + len(some), device="cpu")
+            torch.sum(self.read(ids).abs_(), 1, out=some)
         return sums.clamp_(min=_LEAST_SUM).reciprocal_()
 
 
 class NeighborSums:
-    """Lazy 2-D float32 field of the sums of ``features``; arguments and errors are those of
-    :func:`preaggregate`."""
+    """Neighbour sums that are computed on access, a 2-D field of float32.
+
+    Arguments and errors are those of :func:`preaggregate`.
+    """
 
     dtype = torch.float32
 
@@ -173,7 +176,7 @@ class NeighborSums:
             self._from *= self.features.scales
 
     def __getitem__(self, rows: slice) -> Tensor:
-        """The sums of some vertices, shape ``(n, width)``."""
+        """The sums of a slice of the vertices, shape ``(n, width)``."""
         begin, end, _ = rows.indices(self.shape[0])
         if self._model == "gcn":
             out = self.features.read(torch.arange(begin, end, device="cpu")).mul_(
@@ -190,8 +193,7 @@ class NeighborSums:
         return out.mul_(self._to[begin:end, None])
 
     def _add(self, window: Window, begin: int, out: Tensor) -> None:
-        """Add the rows of the in-neighbours of vertices from ``begin`` on to ``out``, a row
-        each."""
+        """Add the in-neighbours' rows of the vertices from ``begin`` on to ``out``."""
         indptr = self._csc.indptr[begin : begin + len(out) + 1].long()
         plain = window.rows.dtype == torch.float32 and window.rows.is_contiguous()
         step = _CHUNK_EDGES if plain else rows_at_once(self.shape[1])
@@ -202,7 +204,7 @@ class NeighborSums:
     def _add_edges(
         self, window: Window, begin: int, offsets: Tensor, edges: slice, out: Tensor
     ) -> None:
-        """Add the rows of a run of edges to the sums, which begin at vertex ``begin``."""
+        """Add the rows of a run of edges to the sums, the first of which is vertex ``begin``'s."""
         from . import _neighbor_rows
 
         ids = self._csc.indices[edges].clone()
@@ -212,7 +214,7 @@ class NeighborSums:
             targets = torch.repeat_interleave(
                 torch.arange(begin, begin + len(out), device="cpu"), offsets.diff()
             )
-            weights[ids == targets] = 0.0  # the model's own self-loop is in already
+            weights[ids == targets] = 0.0  # the model's self-loop is already in the sums
         rows = window.rows
         ids = window.places_of(ids)
         if rows.dtype != torch.float32 or not rows.is_contiguous():
@@ -229,8 +231,7 @@ def rows_at_once(width: int) -> int:
 
 
 def _room(graph: Graph, memory: int | str | None) -> int:
-    """Bytes of ``memory`` that are left for rows of neighbours; ValueError where it is less than is
-    needed."""
+    """Bytes of ``memory`` that are left for rows of neighbours; ValueError if it is too little."""
     taken = _VERTEX_BYTES * graph.num_nodes + _CHUNKS * _CHUNK_BYTES + _KERNEL_BYTES
     rows = graph.ndata[FEATURES]
     csc = graph.csc
@@ -240,11 +241,10 @@ def _room(graph: Graph, memory: int | str | None) -> int:
 
 
 def _scales(graph: Graph, model: str) -> tuple[Tensor, Tensor]:
-    """Factors of a vertex's row where it is added, and of its sum: float32, one each per vertex."""
+    """The factor of each vertex's row when it is added, and the factor of its sum; float32."""
     if model == "sage":
-        return torch.ones(graph.num_nodes, device="cpu"), graph.in_degrees().clamp(
-            min=1
-        ).float().reciprocal_()
+        means = graph.in_degrees().clamp(min=1).float().reciprocal_()
+        return torch.ones(graph.num_nodes, device="cpu"), means
     in_degrees, out_degrees = gcn_degrees(graph)
     return out_degrees.float().rsqrt_(), in_degrees.float().rsqrt_()
 

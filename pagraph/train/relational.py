@@ -1,5 +1,4 @@
-"""The model of ``pagraph train`` on graphs of several types: GraphSAGE by edge type, which is
-R-GCN."""
+"""RelationalSAGE: the model of ``pagraph train`` for graphs of several types, which is R-GCN."""
 
 from __future__ import annotations
 
@@ -17,7 +16,7 @@ from .models import check_matrix, glorot_
 from .preaggregation import FEATURES
 
 VERTICES = "vertex_id"
-"""The field of vertices without features: their rows in the table of embeddings."""
+"""The field of vertices without features that holds their rows in the table of embeddings."""
 
 
 @dataclass(frozen=True)
@@ -26,13 +25,12 @@ class Shape:
 
     Attributes:
         target: The vertex type of the outputs.
-        types: Vertex types by layer: ``types[i]`` are those that layer ``i`` reads, the last one is
-            the target alone.
+        types: Vertex types by layer: ``types[i]`` are those that layer ``i`` reads. The last entry
+            is only the target.
         edge_types: Edge types by layer, along which it reads.
-        widths: Width of the features of each vertex type that has some and that the first layer
-            reads.
-        embedded: Number of vertices, in the whole graph, of the other vertex types that it reads:
-            each vertex learns an embedding.
+        widths: Width of the features, by vertex type that the first layer reads and that has some.
+        embedded: Number of vertices in the whole graph, by vertex type that the first layer reads
+            and that has no features. Each of these vertices learns an embedding.
     """
 
     target: str
@@ -43,22 +41,23 @@ class Shape:
 
     @classmethod
     def of(cls, graph: Graph, target: str, hops: int, counts: Mapping[str, int]) -> Shape:
-        """The types that ``target`` depends on within ``hops``; ``counts`` are the vertices of the
-        whole graph.
+        """The types that ``target`` depends on within ``hops``.
+
+        ``counts`` are the vertices of the whole graph by type.
 
         Raises:
-            ValueError: The features of one of them are no matrix of real numbers.
+            ValueError: The features of a type are not a real matrix.
         """
-        # From the outputs back to the inputs. A layer also reads its own outputs' types, since a
-        # vertex keeps a part of itself: each set holds the one after it.
+        # From the outputs back to the inputs. A layer also reads the types of its outputs, as a
+        # vertex has its own summand, so each set includes the next layer's.
         types = [{target}]
         edge_types: list[tuple[EdgeType, ...]] = []
         for _ in range(hops):
             incoming = tuple(etype for etype in graph.edge_types if etype[2] in types[0])
             edge_types.insert(0, incoming)
             types.insert(0, types[0] | {etype[0] for etype in incoming})
-        # In the graph's order: that of a set of names changes from process to process, and with
-        # it the parameters that a seed draws.
+        # In the graph's order. The order of a set differs between processes, and with it the
+        # parameters that a seed draws.
         ordered = tuple(tuple(t for t in graph.node_types if t in some) for some in types)
         widths = {}
         for ntype in ordered[0]:
@@ -77,12 +76,13 @@ class Shape:
 
 
 class RelationalLayer(nn.Module):
-    """A layer: for each vertex type a matrix for a vertex itself, for each edge type one for the
-    neighbours' mean.
+    """A layer with a matrix for each vertex type, and one for each edge type.
+
+    The first is applied to the vertex itself, the second to the mean of its neighbours.
 
     Args:
         types: Vertex types of the outputs.
-        edge_types: Edge types read along.
+        edge_types: Edge types along which it reads.
         sizes: Width of the inputs by vertex type.
         width: Width of the outputs.
         framework: Makes and runs the convolutions.
@@ -101,7 +101,7 @@ class RelationalLayer(nn.Module):
         self.edge_types: tuple[EdgeType, ...] = tuple(edge_types)
         self.width = width
         self._framework = framework
-        # By position: names of types may contain what torch forbids in names of modules, a dot.
+        # By position, as names of types may contain a dot, which names of modules may not.
         self.own: nn.ModuleList = nn.ModuleList(nn.Linear(sizes[ntype], width) for ntype in types)
         self.convolutions: nn.ModuleList = nn.ModuleList(
             framework.convolution("mean", sizes[etype[0]], width) for etype in edge_types
@@ -120,7 +120,7 @@ class RelationalLayer(nn.Module):
         return out
 
     def kept(self, ntype: str, x: Tensor) -> Tensor:
-        """A vertex's own summand, to which the means of what it receives are added."""
+        """A vertex's own summand, to which the means of received messages are added."""
         kept: Tensor = self.own[self.types.index(ntype)](x)
         return kept
 
@@ -136,12 +136,11 @@ class RelationalSAGE(nn.Module):
 
     A vertex's output is
     ``W_t h_v + b_t + sum over edge types r of W_r mean(h_u for in-neighbours u along r)``, where
-    ``t`` is its type; with one edge type it is GraphSAGE's. Only what the target's outputs depend
-    on is computed. For one state of torch's generator the initial parameters are the same in all
-    frameworks: Glorot's, biases of 0.
+    ``t`` is its type. With one edge type it is GraphSAGE's. Only what the target's outputs depend
+    on is computed. Initial parameters are those of :class:`pagraph.train.models.BlockModel`.
 
     Args:
-        shape: What the layers read and compute.
+        shape: Types that the layers read and compute.
         sizes: Width of embeddings, of each hidden layer, and the number of classes.
         framework: Makes and runs the convolutions.
         dropout: Share of the hidden values dropped in training.
@@ -170,7 +169,7 @@ class RelationalSAGE(nn.Module):
         width = dict(shape.widths)
         width |= dict.fromkeys(shape.embedded, sizes[0])
         layers = []
-        # What the frameworks draw themselves differs, and is replaced below.
+        # Frameworks draw initial weights in different ways. These are replaced below.
         with torch.random.fork_rng(devices=[]):
             self.embeddings: nn.ModuleList = nn.ModuleList(
                 nn.Embedding(count, sizes[0]) for count in shape.embedded.values()
@@ -188,7 +187,7 @@ class RelationalSAGE(nn.Module):
                 glorot_(parameter)
 
     def forward(self, blocks: Sequence[Any], *rows: Tensor) -> Tensor:
-        """Predict the classes of the last block's destinations of the target type, from the rows of
+        """Class scores of the last block's destinations of the target type, from the rows of
         ``fields``."""
         x = {
             ntype: self.begin(ntype, some)
@@ -201,8 +200,7 @@ class RelationalSAGE(nn.Module):
         return x[self.shape.target]
 
     def begin(self, ntype: str, rows: Tensor) -> Tensor:
-        """The first layer's inputs of vertices of a type: their features, or embeddings by their
-        numbers."""
+        """The first layer's inputs of a type: features, or embeddings looked up by number."""
         if ntype in self.shape.embedded:
             table = self.embeddings[list(self.shape.embedded).index(ntype)]
             embedded: Tensor = table(rows.long())

@@ -1,4 +1,4 @@
-"""Measurements of a training run by epoch and process, and progress callbacks."""
+"""Measurements of a training run by epoch and process, and callbacks for its progress."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ class RankRecord:
     """Measurements of one process in an epoch.
 
     Attributes:
-        train: Number of its training vertices.
-        loss: Mean loss over its seeds: cross-entropy, for links binary against as many random
-            pairs.
+        train: Number of training vertices of the process.
+        loss: Mean loss over its seeds: cross-entropy, or for links binary cross-entropy against one
+            random pair for each.
         seconds: Wall time of the epoch, without evaluation and the compilation of kernels.
         loading_seconds: Time blocked in the loader's ``next()``.
-        computing_seconds: Time from a batch in hand to the end of the optimiser's step. With
-            several processes it includes the wait for the slowest, whose gradient the step needs.
+        computing_seconds: Time from the arrival of a batch to the end of the optimiser's step. With
+            several processes it includes the wait for the gradient of the slowest.
         compiling_seconds: Time in which batches waited for kernels to be compiled.
         hits: Rows served by the feature cache; None with a framework's own loader.
         asked: Rows read of fields that the cache may serve.
@@ -46,20 +46,20 @@ class RankRecord:
 
 @dataclass(frozen=True)
 class EpochRecord:
-    """Measurements of one epoch: those of :class:`RankRecord`, as means over the processes.
+    """Measurements of one epoch: means of those of :class:`RankRecord` over the processes.
 
     Attributes:
-        epoch: Its number, from 0.
+        epoch: Number of the epoch, from 0.
         loss: Mean loss over the training vertices or links.
         seconds: Wall time of the slowest process.
-        compiling_seconds: That of the process that compiled longest; in none of the other times.
-        hit_rate: Rows served by the feature cache / rows asked for; None with a framework's own
-            loader.
-        byte_hit_rate: Bytes served by the feature cache / bytes of all rows; None likewise.
+        compiling_seconds: Time of the process that compiled longest. No other time includes it.
+        hit_rate: Rows served by the feature cache / rows read; None with a framework's own loader.
+        byte_hit_rate: Bytes served by the feature cache / bytes of all rows; None with a
+            framework's own loader.
         val: Metrics on the validation vertices or links after the epoch, by name: ``accuracy``, or
-            ``auc`` and ``mrr`` of links. None where it was not evaluated. The first one decides
-            which epoch is the best.
-        test: The same on the test vertices or links.
+            ``auc`` and ``mrr`` of links. The first one decides which epoch is the best. None if the
+            epoch was not evaluated.
+        test: Metrics on the test vertices or links.
         ranks: Measurements of each process.
     """
 
@@ -77,13 +77,13 @@ class EpochRecord:
 
     @classmethod
     def of(cls, epoch: int, ranks: Sequence[RankRecord]) -> EpochRecord:
-        """An epoch, not evaluated yet, as the processes went through it together."""
+        """An epoch of several processes that is not evaluated yet."""
         train = sum(rank.train for rank in ranks)
         return cls(
             epoch,
-            # Weighted as in the gradients: the mean over all training vertices.
+            # Weighted like the gradients, so that it is the mean over all training vertices.
             loss=sum(rank.train * rank.loss for rank in ranks) / train,
-            # The slowest makes the others wait at the end of every step.
+            # The others wait for the slowest at the end of every step.
             seconds=max(rank.seconds for rank in ranks),
             loading_seconds=fmean(rank.loading_seconds for rank in ranks),
             computing_seconds=fmean(rank.computing_seconds for rank in ranks),
@@ -95,12 +95,12 @@ class EpochRecord:
 
     @property
     def val_accuracy(self) -> float | None:
-        """Accuracy on the validation vertices; None where it was not evaluated."""
+        """Accuracy on the validation vertices; None if it was not evaluated."""
         return None if self.val is None else self.val["accuracy"]
 
     @property
     def test_accuracy(self) -> float | None:
-        """Accuracy on the test vertices; None where it was not evaluated."""
+        """Accuracy on the test vertices; None if it was not evaluated."""
         return None if self.test is None else self.test["accuracy"]
 
 
@@ -111,37 +111,37 @@ class Reporter:
         """The loader has divided the memory that the run was given."""
 
     def resumed(self, epochs: int) -> None:
-        """The run goes on from a checkpoint made after this many epochs."""
+        """The run resumes from a checkpoint after ``epochs`` epochs."""
 
     def batch(self, epoch: int, done: int, total: int) -> None:
         """``done`` of ``total`` batches of an epoch have been computed."""
 
     def epoch(self, record: EpochRecord) -> None:
-        """An epoch is over and, if it was due, evaluated."""
+        """An epoch is over, and evaluated if it was due."""
 
 
 @dataclass(frozen=True)
 class TrainResult:
-    """Options of a finished run, and one record per epoch."""
+    """Options and epochs of a finished run."""
 
     options: TrainOptions
     epochs: tuple[EpochRecord, ...]
 
     @property
     def hit_rate(self) -> float | None:
-        """Hit rate of the feature caches of all processes over all epochs; None with a framework's
-        own loader."""
+        """Hit rate of all processes' feature caches over all epochs; None with a framework's own
+        loader."""
         return _hit_rate([rank for record in self.epochs for rank in record.ranks])
 
     @property
     def byte_hit_rate(self) -> float | None:
-        """The same in bytes, over all fields, those that no cache may serve too."""
+        """Share of the bytes of all fields, cacheable or not, that feature caches served."""
         return _byte_hit_rate([rank for record in self.epochs for rank in record.ranks])
 
     @property
     def best(self) -> EpochRecord:
         """The first epoch with the highest validation accuracy, or AUC of links."""
-        # The last epoch is always evaluated. Of equal ones `max` takes the first.
+        # The last epoch is always evaluated. `max` takes the first of equal ones.
         evaluated = [record for record in self.epochs if record.val]
         return max(evaluated, key=_first_metric)
 
@@ -159,12 +159,12 @@ class TrainResult:
         """Median over the epochs of ``"seconds"``, ``"loading_seconds"`` or
         ``"computing_seconds"``.
 
-        The first epoch, in which the cache is filled, does not move it.
+        The first epoch, which fills the cache, hardly changes it.
         """
         return median(float(getattr(e, what)) for e in self.epochs)
 
     def to_json(self) -> dict[str, Any]:
-        """A JSON-ready summary; lists have one entry per epoch."""
+        """The result for ``json.dumps``; lists have one entry per epoch."""
         best = self.best
         report: dict[str, Any] = {}
         by_epoch: dict[str, Any] = {}
@@ -190,7 +190,7 @@ def _first_metric(record: EpochRecord) -> float:
 
 
 def _rank_json(records: Sequence[RankRecord]) -> dict[str, Any]:
-    """One process's epochs."""
+    """The epochs of one process."""
     return {
         "train": records[0].train,
         "hit_rate": _hit_rate(records),
@@ -200,18 +200,14 @@ def _rank_json(records: Sequence[RankRecord]) -> dict[str, Any]:
 
 
 def _by_epoch(records: Sequence[EpochRecord] | Sequence[RankRecord]) -> dict[str, list[float]]:
-    return {
-        "epoch_seconds": [record.seconds for record in records],
-        "loading_seconds": [record.loading_seconds for record in records],
-        "computing_seconds": [record.computing_seconds for record in records],
-        "compiling_seconds": [record.compiling_seconds for record in records],
-        "loss": [record.loss for record in records],
-    }
+    names = ("loading_seconds", "computing_seconds", "compiling_seconds", "loss")
+    columns = {name: [getattr(record, name) for record in records] for name in names}
+    return {"epoch_seconds": [record.seconds for record in records], **columns}
 
 
 def _hit_rate(records: Sequence[RankRecord]) -> float | None:
-    """Hit rate of several epochs or processes; 0.0 where nothing was asked for, None where nothing
-    was counted."""
+    """Hit rate of several epochs or processes; 0.0 if nothing was read, None if nothing was
+    counted."""
     counted = [record.hits for record in records if record.hits is not None]
     if not counted:
         return None

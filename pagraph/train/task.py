@@ -1,5 +1,4 @@
-"""Task: what is learned on a graph. Here it is the classes of the vertices of a graph of one
-type."""
+"""Task: what is learned on a graph. The base learns classes of vertices of one type."""
 
 from __future__ import annotations
 
@@ -24,16 +23,16 @@ from .models import GAT, GCN, NORM, GraphSAGE, check_matrix
 from .preaggregation import FEATURES, gcn_degrees, preaggregated_for
 
 SETS = ("train", "val", "test")
-"""The vertex sets of a task; in a graph the mask of each is a field."""
+"""The vertex sets of a task. A graph has a mask of each as a field."""
 
 MASKS_COME = "train_fraction=0.6 draws the sets, pagraph import --train 0.6 stores them"
-"""The end of an error about masks that are missing."""
+"""Advice in errors about missing masks."""
 
 _MODELS = {"sage": GraphSAGE, "gcn": GCN, "gat": GAT}
 
 _MOST_CLASSES = 100_000
-"""A model has a row of weights for each class. Labels above this, and above the number of labelled
-vertices, are ids or fill values."""
+"""Labels above this, and above the number of labelled vertices, are taken for ids or fill values. A
+model has a row of weights for each class."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -41,9 +40,9 @@ class Task:
     """Classification of the vertices of one type; base of the other tasks.
 
     Attributes:
-        graph: Graph to sample, with the fields that the model reads, and the labels. For GCN with
+        graph: Graph to sample, with the fields that the model reads and the labels. For GCN it has
             one self-loop on every vertex.
-        source: The graph as it was given, to evaluate on.
+        source: The given graph, to evaluate on.
         train: Ids of the training vertices, int64.
         val: Ids of the validation vertices, int64.
         test: Ids of the test vertices, int64.
@@ -75,12 +74,12 @@ class Task:
         return f"{self.widths[self.node_type]} {kind}"
 
     def evaluation(self, *, is_part: bool = False) -> Evaluation:
-        """What is evaluated, with its graph."""
+        """The evaluation on validation and test vertices."""
         return self._evaluation(self.source, self.val, self.test, self.norm, is_part)
 
     def model(self, options: TrainOptions, framework: Framework) -> Any:
         """A new model on the CPU."""
-        # Pre-aggregated features are the first layer's inputs: no hop is sampled for it.
+        # With pre-aggregated features no hop is sampled for the first layer.
         hidden = len(options.fanout) - 1 + int(self.preaggregated)
         sizes = [self.widths[self.node_type], *[options.hidden] * hidden, self.num_outputs]
         return _MODELS[options.model](
@@ -93,7 +92,7 @@ class Task:
         )
 
     def seeds(self, fields: Sequence[Field]) -> Seeds:
-        """What the batches to train on start from, and the fields that they hold."""
+        """What training batches start from, and the fields that they hold."""
         return Seeds(self.graph, self.train, tuple(fields), self.label, self.node_type)
 
     def loss(
@@ -105,7 +104,7 @@ class Task:
 
     def __str__(self) -> str:
         train = f"{len(self.train):,} {self._described_seeds()} to train on"
-        # The last dimension: links have two ends.
+        # The last dimension, as links have two ends.
         val = f"{self.val.shape[-1]:,} to validate"
         test = f"{self.test.shape[-1]:,} to test"
         return f"{self._described_graph()}; {train}, {val}, {test}"
@@ -120,8 +119,8 @@ class Task:
 
 
 def make_task(graph: Graph, options: TrainOptions) -> Task:
-    """Prepare a graph for the model; ValueError if a field is missing or does not fit, or there are
-    several types."""
+    """Prepare a graph for the model; ValueError if a field is missing or does not fit, or the graph
+    has several types."""
     return prepare_task(graph, options, split_ids(graph, options))
 
 
@@ -129,8 +128,8 @@ def split_ids(graph: Graph, options: TrainOptions, sets: Sequence[str] = SETS) -
     """The ids that a graph's masks select, or that ``train_fraction`` draws, int64.
 
     Raises:
-        ValueError: As :func:`make_task`, or a mask selects nothing, or there are too few vertices
-            to draw from.
+        ValueError: As for :func:`make_task`, or a mask selects nothing, or there are too few
+            vertices to draw from.
     """
     if options.train_fraction is None:
         _check(graph, options, sets)
@@ -140,8 +139,9 @@ def split_ids(graph: Graph, options: TrainOptions, sets: Sequence[str] = SETS) -
 
 
 def drawn_sets(fields: Mapping[str, Any], fraction: float) -> dict[str, Tensor]:
-    """A share of the labelled vertices to train on, and two halves of the others; the same in every
-    run.
+    """Draw a share of the labelled vertices to train on, and divide the others in halves.
+
+    The sets are the same in every run.
 
     Raises:
         ValueError: There are no labels, or fewer than three of them.
@@ -150,7 +150,7 @@ def drawn_sets(fields: Mapping[str, Any], fraction: float) -> dict[str, Tensor]:
     count = len(known)
     if count < len(SETS):
         raise ValueError(f"graph must have at least {len(SETS)} labelled vertices, got {count}")
-    # Of one seed, whatever the run's: accuracies of several runs are of the same vertices.
+    # By a fixed seed, so that accuracies of several runs are of the same vertices.
     order = known[torch.from_numpy(drawn_order(count, seed=0))]
     size = min(share_size(count, fraction), count - 2)
     val, test = order[size:].tensor_split(2)
@@ -162,7 +162,7 @@ def drawn_sets(fields: Mapping[str, Any], fraction: float) -> dict[str, Tensor]:
 
 
 def selected(fields: Mapping[str, Any], sets: Sequence[str]) -> dict[str, Tensor]:
-    """The ids that masks among the fields of a vertex type select, int64.
+    """The ids that the masks of a vertex type select, int64.
 
     Raises:
         ValueError: A mask is missing, or selects nothing.
@@ -172,8 +172,8 @@ def selected(fields: Mapping[str, Any], sets: Sequence[str]) -> dict[str, Tensor
         mask = mask_of(fields, f"{name}_mask")
         if mask is None:
             raise ValueError(
-                f"graph must have the field {name}_mask beside {shortened(', '.join(fields))}, it "
-                f"lacks it: {MASKS_COME}"
+                f"graph must have the field {name}_mask, it has {shortened(', '.join(fields))}: "
+                f"{MASKS_COME}"
             )
         ids[name] = mask.nonzero().squeeze(1)
     for name in sets:
@@ -185,18 +185,18 @@ def selected(fields: Mapping[str, Any], sets: Sequence[str]) -> dict[str, Tensor
 def prepare_task(
     graph: Graph, options: TrainOptions, ids: Mapping[str, Tensor], *, norm: Tensor | None = None
 ) -> Task:
-    """The task of a graph of one type and three sets of its vertices.
+    """Make the task of a graph of one type and three sets of its vertices.
 
     Args:
-        graph: Its features and labels are checked.
+        graph: The graph, whose features and labels are checked.
         options: Options of the run.
-        ids: Vertex ids, int64, by the names of :data:`SETS`; one of them is not empty.
-        norm: For GCN on a part of a graph, the :func:`gcn_norm` of these vertices of the whole,
-            with one self-loop each. Default: the graph's own.
+        ids: Vertex ids, int64, by the names of :data:`SETS`. At least one set is not empty.
+        norm: For GCN on a part, the :func:`gcn_norm` of its vertices in the whole graph with one
+            self-loop each. Default: by the graph's own degrees.
 
     Raises:
-        ValueError: A field is missing or does not fit; the graph has several vertex or edge types;
-            its features were pre-aggregated for another model.
+        ValueError: A field is missing or does not fit, the graph has several vertex or edge types,
+            or its features were pre-aggregated for another model.
     """
     names = _check(graph, options)
     fields = {name: graph.ndata[name] for name in names}
@@ -219,15 +219,14 @@ def prepare_task(
 
 
 def sampled_graph(source: Graph, norm: Tensor | None) -> Graph:
-    """The graph to sample: ``source``, for GCN with its normalisation and with one self-loop on
-    every vertex."""
+    """The graph to sample: ``source``, or for GCN with ``norm`` and a self-loop on every vertex."""
     if norm is None:
         return source
     return Graph(looped(source.csc), ndata={**source.ndata, NORM: norm})
 
 
 def check_labels(fields: Mapping[str, Any]) -> None:
-    """Raise ValueError unless the labels among the fields of a vertex type are integers."""
+    """Raise ValueError unless the labels of a vertex type are integers."""
     labels = fields.get(LABELS)
     if labels is None or labels.dim() != 1 or labels.is_complex() or not _are_classes(labels):
         got = "none" if labels is None else f"{labels.dtype} {tuple(labels.shape)}"
@@ -235,7 +234,7 @@ def check_labels(fields: Mapping[str, Any]) -> None:
 
 
 def _are_classes(labels: Any) -> bool:
-    """Whether labels are integers, or floats because some are missing, as OGB has them."""
+    """Whether labels are integers, or floats because some are missing, as in OGB's graphs."""
     if not labels.is_floating_point():
         return True
     values = materialized(labels)
@@ -244,19 +243,22 @@ def _are_classes(labels: Any) -> bool:
 
 
 def labels_of(fields: Mapping[str, Any]) -> Tensor:
-    """The labels among the fields of a vertex type, int64, -1 for missing ones (NaN); ValueError
-    unless they are integers."""
+    """The labels of a vertex type, int64, with -1 for missing ones (NaN); ValueError unless they
+    are integers."""
     check_labels(fields)
     labels = materialized(fields[LABELS])
     if labels.is_floating_point():
         return labels.nan_to_num(nan=-1).long()
-    # A copy, which no cache and no writer shares: the loss takes int64, files may be narrower.
+    # int64 for the loss, as files may be narrower. A copy, which no cache or writer shares.
     return labels.long().clone()
 
 
 def count_classes(labels: Tensor, ids: Tensor) -> int:
-    """Largest label of these vertices plus 1; ValueError if one is negative, or too large for a
-    class."""
+    """The largest label of these vertices plus 1.
+
+    Raises:
+        ValueError: A label is negative, or too large for a class.
+    """
     known = labels[ids]
     least = int(known.min())
     most = int(known.max())
@@ -271,7 +273,7 @@ def count_classes(labels: Tensor, ids: Tensor) -> int:
 
 
 def whole_norm(graph: Graph) -> Tensor:
-    """GCN's normalisation of a whole graph whose vertices are to have one self-loop each."""
+    """GCN's normalisation of a whole graph with exactly one self-loop on every vertex."""
     return gcn_norm(*gcn_degrees(graph))
 
 
@@ -279,15 +281,17 @@ def gcn_norm(in_degrees: Tensor, out_degrees: Tensor) -> Tensor:
     """``1 / sqrt(out-degree)`` and ``sqrt(in-degree)`` of every vertex, shape ``(num_nodes, 2)``,
     float32."""
     # Kipf and Welling (2017), equation 2: the sum of h_u / sqrt(d_u d_v) over the in-neighbours u
-    # of v. The models take means, which divide by d_v: what is left to multiply by is sqrt(d_v).
+    # of v. The models take means, which divide by d_v, so the remaining factor is sqrt(d_v).
     sent = out_degrees.float().clamp(min=1).rsqrt()
     received = in_degrees.float().sqrt()
     return torch.stack([sent, received], dim=1)
 
 
 def looped(csc: CSC) -> CSC:
-    """The edges with exactly one self-loop on every vertex, after its other in-edges; edge ids are
-    new."""
+    """The edges with exactly one self-loop on every vertex, after its other in-edges.
+
+    Edges are numbered anew.
+    """
     loops = torch.arange(csc.num_dst, dtype=csc.indices.dtype, device="cpu")
     src = csc.indices
     dst = csc.destinations()
@@ -295,38 +299,38 @@ def looped(csc: CSC) -> CSC:
     src = torch.cat([src[kept], loops])
     dst = torch.cat([dst[kept], loops])
     looped = CSC.from_coo(src, dst, csc.num_dst)
-    # Without the ids of `from_coo`: edges are numbered by position, which costs no read.
+    # Without the ids of `from_coo`. Edges are then numbered by position, which needs no read.
     return CSC(looped.indptr, looped.indices, csc.num_src)
 
 
 def _check(graph: Graph, options: TrainOptions, sets: Sequence[str] = ()) -> list[str]:
-    """Names of the fields that are the features, all of one width; the masks of ``sets`` must be
-    there too."""
+    """Names of the features' fields, all of one width. The masks of ``sets`` are checked, too."""
     features = check_features(graph, options, [LABELS, *(f"{name}_mask" for name in sets)])
     check_labels(graph.ndata)
     return features
 
 
 def check_features(graph: Graph, options: TrainOptions, more: Sequence[str] = ()) -> list[str]:
-    """Names of the fields that are the features; ValueError unless they and ``more`` fields are
-    there and fit."""
+    """Names of the features' fields.
+
+    Raises:
+        ValueError: One of them or of ``more`` is missing, or the features do not fit.
+    """
     if not graph.is_homogeneous:
         raise ValueError(
             f"graph must have one vertex type and one edge type, got {graph}; for several types "
-            "see make_hetero_task, "
-            f"or write a loop around a loader"
+            "see make_hetero_task, or write a loop around a loader"
         )
     features = _feature_names(graph, options)
     wanted = [*features, *more]
     missing = [name for name in wanted if name not in graph.ndata]
     if missing:
-        # What draws masks helps only where nothing else is missing.
+        # Drawing masks helps only if nothing else is missing.
         only_masks = all(name.endswith("_mask") for name in missing)
         advice = f": {MASKS_COME}" if only_masks else ""
         raise ValueError(
             f"graph must have the fields {', '.join(wanted)} to be trained on, it lacks "
-            f"{', '.join(missing)} and has "
-            f"{shortened(', '.join(graph.ndata) or 'none')}{advice}"
+            f"{', '.join(missing)} and has {shortened(', '.join(graph.ndata) or 'none')}{advice}"
         )
     width = None
     for name in features:
@@ -345,7 +349,7 @@ def _feature_names(graph: Graph, options: TrainOptions) -> list[str]:
         )
     if options.row_normalize:
         raise ValueError(
-            "row_normalize must be asked for before features are pre-aggregated, got True on such "
-            "features"
+            "row_normalize must be False for pre-aggregated features, got True: normalise them "
+            "before (pagraph preaggregate --row-normalize)"
         )
     return [FEATURES, SUMS[model]] if model == "sage" else [SUMS[model]]

@@ -1,5 +1,4 @@
-"""Runs of destination vertices whose in-neighbours' rows fit into memory together, read in file
-order."""
+"""SourceWindows: reads, in file order, the rows of runs of vertices and of their in-neighbours."""
 
 from __future__ import annotations
 
@@ -17,19 +16,20 @@ from ..graph.fields import FieldValue
 from ..system.units import in_mebibytes
 
 _PIECE_BYTES = 16 * 2**20
-"""Rows that are asked for, and then copied, together: the system would drop pages again of which
-far more are asked for than there is memory."""
+"""Bytes of rows that are prefetched together and then copied. If far more were prefetched than fits
+into memory, the system would drop pages before they are read."""
 
 
 @dataclass(frozen=True, eq=False)
 class Window:
-    """Vertices ``begin`` to ``end``, and the rows that they and their in-neighbours have, until the
-    next is made.
+    """Vertices ``begin`` to ``end`` with their rows and their in-neighbours' rows.
+
+    Valid until the next window is made.
 
     Attributes:
-        rows: Rows in memory, or where they are in memory anyway those of all vertices.
-        ids: The vertex of each row, ascending, int64; None where row ``v`` is that of vertex ``v``.
-        places: The row of each vertex that has one here, shape ``(num_nodes,)``; None as ``ids``.
+        rows: The rows, or those of all vertices if all are in memory.
+        ids: The vertex of each row, ascending, int64. None if row ``v`` is that of vertex ``v``.
+        places: The row of each vertex that has one, shape ``(num_nodes,)``; None if ``ids`` is.
     """
 
     begin: int
@@ -39,26 +39,25 @@ class Window:
     places: Tensor | None = None
 
     def places_of(self, vertices: Tensor) -> Tensor:
-        """The rows that vertices of the window have."""
+        """The places of vertices' rows in the window."""
         return vertices if self.places is None else self.places.index_select(0, vertices)
 
 
 class SourceWindows:
-    """The rows that runs of vertices need, a window of them at a time.
+    """Divides vertices into windows whose rows, with those of in-neighbours, fit into ``room``.
 
-    A window reaches as far as the rows of its vertices and of their in-neighbours fit into
-    ``room``. They are read in file order, pages between them too where they are few. Rows in
-    memory, and those that fit all at once, are one window. Besides ``room`` takes 4 bytes a vertex
-    (8 from 2**31 vertices on) and 8 for each row of a window.
+    Rows are read in file order, with the pages between them if these are few. There is one window
+    if rows are in memory, or all fit. In addition to ``room``, it takes 4 bytes a vertex (8 from
+    2**31 vertices on) and 8 for each row of a window.
 
     Args:
-        csc: In-edges, whose ids have been checked; between vertices of one type.
+        csc: In-edges between vertices of one type, whose ids have been checked.
         rows: A row for each vertex, in memory or in a mapped file.
         room: Bytes of rows.
 
     Raises:
-        ValueError: ``room`` does not hold the rows of the vertex with the most in-edges; says how
-            much does.
+        ValueError: ``room`` does not hold the rows of the vertex with the most in-edges. The
+            message says how much would.
     """
 
     def __init__(self, csc: CSC, rows: FieldValue, room: int) -> None:
@@ -83,7 +82,7 @@ class SourceWindows:
             self._found = torch.empty(room // (width + 8), dtype=torch.int64, device="cpu")
 
     def at(self, vertex: int) -> Window:
-        """The window that ``vertex`` is in: the one before, or a new one that begins there."""
+        """The window of ``vertex``: the current one, or a new one that begins there."""
         now = self._now
         if now is not None and now.begin <= vertex < now.end:
             return now
@@ -117,7 +116,7 @@ class SourceWindows:
         return Window(vertex, end, self._read(ids, kept), ids, self._place)
 
     def __iter__(self) -> Iterator[Window]:
-        """All windows, one after the other."""
+        """Yield all windows in order."""
         vertex = 0
         while vertex < self._csc.num_dst:
             window = self.at(vertex)
@@ -133,7 +132,7 @@ class SourceWindows:
 
 
 def pieces(ids: Tensor, stored: Sequence[Feature], row_bytes: int) -> Iterator[slice]:
-    """Places of ids whose rows are read together; those of the next piece are asked for before."""
+    """Yield places of ids whose rows to read together, and prefetch the rows of the next piece."""
     step = piece_rows(row_bytes)
     for begin in range(0, len(ids), step):
         following = ids[begin + step : begin + 2 * step]
@@ -144,13 +143,13 @@ def pieces(ids: Tensor, stored: Sequence[Feature], row_bytes: int) -> Iterator[s
 
 
 def piece_rows(row_bytes: int) -> int:
-    """Rows of so many bytes that are read together."""
+    """Number of rows in a piece."""
     return max(1, _PIECE_BYTES // max(1, row_bytes))
 
 
 def least_room(csc: CSC, width: int) -> int:
-    """The least room of windows of rows of ``width`` bytes in a file: all rows, or those that one
-    vertex needs."""
+    """The least room for rows of ``width`` bytes in a file: all rows, or those that one vertex
+    needs."""
     return min(csc.num_dst * width, min(most_in_edges(csc) + 1, csc.num_dst) * (width + 8))
 
 

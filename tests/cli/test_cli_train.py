@@ -174,7 +174,7 @@ def test_a_run_that_goes_on(folder, tmp_path):
     options = [*QUICK, "--checkpoint", tmp_path / "saved"]
     assert "going on" not in run(folder, *options, "--epochs", "1").stdout
     assert re.search(
-        r"^going on after epoch 1/2\nepoch 2/2 ", run(folder, *options).stdout, re.MULTILINE
+        r"^resuming after epoch 1/2\nepoch 2/2 ", run(folder, *options).stdout, re.MULTILINE
     )
     other = run(folder, *options, "--hidden", "4")
     message = (

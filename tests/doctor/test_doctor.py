@@ -73,11 +73,11 @@ def test_how_files_are_read(whole):
 def test_findings_come_first():
     text = str(Diagnosis(["This is broken.", "That too."], {"versions": {"a": "1", "long": "2"}}))
     assert text == (
-        "2 things to mend:\n1. This is broken.\n2. That too.\n\nversions\n  a     1\n  long  2"
+        "2 things to fix:\n1. This is broken.\n2. That too.\n\nversions\n  a     1\n  long  2"
     )
     assert (
-        str(Diagnosis(["One."])) == "1 thing to mend:\n1. One."
-        and str(Diagnosis()) == "nothing to mend"
+        str(Diagnosis(["One."])) == "1 thing to fix:\n1. One."
+        and str(Diagnosis()) == "nothing to fix"
     )
 
 
@@ -131,7 +131,7 @@ def test_a_package_that_cannot_be_imported_is_a_finding(tmp_path, package):
     assert findings and all(
         "RuntimeError: this build is broken" in finding for finding in findings
     ), findings
-    assert "to mend:\n1. " in done.stdout and "memory\n  physical" in done.stdout
+    assert "to fix:\n1. " in done.stdout and "memory\n  physical" in done.stdout
 
 
 def test_rates_of_a_disk(tmp_path):

@@ -67,7 +67,7 @@ def test_says_what_is_left_out_and_what_it_needs():
     )
     assert lean.to_json()["left_out"] == lean.left_out
     said = (
-        "For want of memory auto ranks by a few batches, as a loader with this memory does; "
+        "Because memory is short, auto ranks by a few batches, as a loader with this memory does; "
         "presample and vip are"
     )
     assert [text for text in answer(lean, recommend(lean)) if text.startswith(said)] == [

@@ -224,7 +224,7 @@ def test_a_cache_that_is_not_worth_it(make_curve):
         and "Give the cache" not in text
         and "recommended: " not in text
     )
-    assert "No cache is advised: give it memory only where that is free." in text
+    assert "No cache is advised, unless the memory is free anyway." in text
     assert (
         "With the small one, an epoch would fetch" in text and "An epoch then fetches" not in text
     )

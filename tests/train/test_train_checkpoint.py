@@ -255,7 +255,7 @@ def test_killed_in_the_middle_of_an_epoch(folder, tmp_path, count):
     assert len(saved(tmp_path / "cut")["records"]) in (2, 3, 4)
     (said, errors, code), *_ = finished(begin("cut"))
     assert code == 0, errors
-    assert re.search(r"^going on after epoch [234]/6$", said, re.MULTILINE)
+    assert re.search(r"^resuming after epoch [234]/6$", said, re.MULTILINE)
     assert_the_same(saved(tmp_path / "cut"), saved(tmp_path / "whole"))
     reports = [json.loads((tmp_path / f"{name}.json").read_text()) for name in ("cut", "whole")]
     for name in ("loss", "val_accuracy_by_epoch", "test_accuracy_by_epoch", "settings"):

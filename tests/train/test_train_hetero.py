@@ -304,7 +304,7 @@ def changed(**fields):
             {},
             r"graph must have the field train_mask for one vertex type .*, got \[\]",
         ),
-        ({"val_mask": None}, {}, "graph must have the field val_mask beside feat, label"),
+        ({"val_mask": None}, {}, "graph must have the field val_mask, it has feat, label"),
         (
             {"test_mask": torch.zeros(30, dtype=torch.bool)},
             {},

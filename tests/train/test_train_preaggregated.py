@@ -152,7 +152,7 @@ def test_another_model_is_refused(graph, made_for, asked):
 def test_normalising_too_late_is_refused(graph):
     with pytest.raises(
         ValueError,
-        match="row_normalize must be asked for before features are pre-aggregated, got True",
+        match="row_normalize must be False for pre-aggregated features, got True",
     ):
         make_task(with_sums(graph, "gcn"), TrainOptions(model="gcn", row_normalize=True))
 

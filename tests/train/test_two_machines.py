@@ -153,7 +153,7 @@ def test_a_link_that_is_cut_ends_both_sides_and_a_restart_goes_on(machines, tmp_
     machines.mend()
     for (said, errors, code), rank in zip(ended(both("cut")), range(2), strict=True):
         assert code == 0, errors
-        assert len(re.findall(r"^going on after epoch +\d+/25$", said, re.MULTILINE)) == 1 - rank
+        assert len(re.findall(r"^resuming after epoch +\d+/25$", said, re.MULTILINE)) == 1 - rank
     for number in range(2):
         assert_the_same(saved(tmp_path / f"cut{number}"), saved(tmp_path / "whole0"))
     assert not torch.equal(*(random["cpu"] for random in saved(tmp_path / "cut0")["random"]))
