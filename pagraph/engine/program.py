@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from ..features.gpu.reachable import Layout
     from ..sampling.gpu.run import DeviceRun
     from ..sampling.gpu.sampler import DeviceSampler
+    from ..sampling.gpu.state import Plan
     from ..seeds.order import Ticket
     from ..stats.stats import EpochRecorder
     from .envelope import Envelope
@@ -199,6 +200,7 @@ class DeviceProgram:
     ) -> None:
         assert fields.accelerator is not None
         self._accelerator = fields.accelerator
+        self._stream = fields.accelerator.stream("reading")  # the sampler's, too
         self._sampler = sampler
         self.samples = sampler is not None
         self._hops = hops
@@ -213,7 +215,8 @@ class DeviceProgram:
         # Held while a batch of the CPU's is enqueued: all batches share the recording's state. Its
         # holder takes no other lock of ours.
         self._enqueuing = threading.Lock()
-        self._run: DeviceRun | None = None  # lent when there is something to record
+        # Lent when there is something to record.
+        self._lent: tuple[DeviceRun, Plan] | None = None
         self._recording: Recording | None = None
         self._dtypes: list[torch.dtype] | None = None  # of the arrays of the CPU's batches
         self._learned: list[list[int]] = []
@@ -252,7 +255,7 @@ class DeviceProgram:
         """Give the device's memory back; every batch is made the long way now."""
         with self._lock:
             self.is_possible = False
-            self._run = None
+            self._lent = None
             self._recording = None
             self.reason = "the loader is closed"
 
@@ -286,7 +289,7 @@ class DeviceProgram:
             with self._sampler.enqueuing() as topology:
                 if topology is None:
                     return None
-                reading = self._sampler.stream
+                reading = self._stream
                 # After what the user has written to fields, and what the memory was used for.
                 reading.wait_for(passed)
                 recording.free.popleft()
@@ -350,7 +353,7 @@ class DeviceProgram:
             lane = recording.free.popleft()
         except IndexError:
             return None
-        stream = self._accelerator.stream("reading")
+        stream = self._stream
         sent = False
         try:
             with stream.use():
@@ -500,7 +503,7 @@ class DeviceProgram:
         """Have the stream in use, and nobody else enqueue anything, in the ``with`` body; whether
         the sampler is open."""
         if self._sampler is None:
-            with self._enqueuing, self._accelerator.stream("reading").use():
+            with self._enqueuing, self._stream.use():
                 yield True
             return
         with self._sampler.enqueuing() as topology:
@@ -541,10 +544,10 @@ class DeviceProgram:
             if self._dtypes is None:
                 return None
             return Given(self._dtypes, self._hops, once=self._once, has_more=self._has_more)
-        self._run = self._run or self._sampler.lend()
-        if self._run is None:
+        self._lent = self._lent or self._sampler.lend()
+        if self._lent is None:
             return None
-        return Drawn(self._run, self._count, self._hops, has_more=self._has_more)
+        return Drawn(*self._lent, self._count, has_more=self._has_more)
 
     def _envelope(self) -> list[int]:
         """Vertices known before each hop and at the end, and edges of each hop, that have room."""
@@ -553,9 +556,9 @@ class DeviceProgram:
             _LEAST_MARGIN, _SIGMAS * learned.std(axis=0) / np.maximum(1, learned.mean(axis=0))
         )
         wanted = np.ceil(learned.max(axis=0) * (1 + margin)).astype(np.int64).tolist()
-        if self._run is None:
+        if self._lent is None:
             return list(wanted)
-        bounds = self._run.bounds(self._count)
+        bounds = self._lent[0].bounds(self._count)
         return [
             bound if bound <= _NEARLY * size else size
             for size, bound in zip(wanted, bounds, strict=True)
@@ -594,7 +597,8 @@ class DeviceProgram:
         self._made += 1
         if words[DAMAGED]:
             return None
-        if not recording.fits(words):
+        # What was sent has been looked at.
+        if self.samples and not recording.fits(words):
             self._overflow(recorder)
             return None
         reader = self._accelerator.current_stream
@@ -675,7 +679,7 @@ class DeviceProgram:
             ids = nodes
             if padding is not None:
                 # In the stream of the rows, which reads them: that is in order without an event.
-                with self._accelerator.stream("reading").use():
+                with self._stream.use():
                     ids = torch.cat([nodes[part.first : part.middle] for part in padding.parts()])
             return self._fields.read(recording.keys[number], ids, ends, padding)
 

@@ -18,14 +18,14 @@ from ..features.gpu.reachable import gather_placed, mark_padding
 from ..features.padding import Padding
 from ..sampling.fixed_shapes import Sizes
 from ..sampling.gpu.run import copy_out, pad_out
-from ..sampling.gpu.state import KEY, ROW, Part, lengths, parts_of, words_of
-from ..seeds.keys import derive_key
+from ..sampling.gpu.state import ROW, Part, first_words, lengths, parts_of, words_of
 
 if TYPE_CHECKING:
     from ..accelerator import Accelerator
     from ..cache.fields import FieldReach
     from ..features.gpu.reachable import Layout
     from ..sampling.gpu.run import DeviceRun
+    from ..sampling.gpu.state import Plan
 
 _ALIGN = 256  # bytes, of every array in a slab
 _ADDRESSES = 6  # words of a field
@@ -88,16 +88,15 @@ class Drawn(Front):
     """The device samples. The state has the seeds and, with ``has_more``, numbers beside them.
 
     Args:
-        run: Samples.
+        run, plan: Samples, and what it draws.
         count: Seeds that have room.
-        hops: Their number.
         has_more: Whether there is a number beside each seed, int64, an array of the batch.
     """
 
-    def __init__(self, run: DeviceRun, count: int, hops: int, *, has_more: bool) -> None:
+    def __init__(self, run: DeviceRun, plan: Plan, count: int, *, has_more: bool) -> None:
         self._run = run
+        self._plan = plan
         self._count = count
-        self._hops = hops
         self._has_more = has_more
         self.parts = run.parts()
         if has_more:
@@ -110,7 +109,7 @@ class Drawn(Front):
     def arrays(self, state: Tensor, begin: int, places: Sequence[Place]) -> list[Tensor]:
         """See ``Front``."""
         self._run.begin(state, [self._count], begin)
-        for hop in range(self._hops):
+        for hop in range(len(self._plan.hops)):
             self._run.hop(hop)
         arrays = self._run.buffers()
         if self._has_more:
@@ -122,11 +121,7 @@ class Drawn(Front):
     ) -> tuple[list[int], list[tuple[int, Any]]]:
         """The first words of a batch's state, its number of seeds and the keys of its hops; and
         what follows the addresses: in bytes, where, and the array."""
-        head = [0] * ((self._hops + 1) * ROW)
-        head[0] = len(seeds)
-        for hop in range(self._hops):
-            of_hop = derive_key(key, hop)
-            head[hop * ROW + KEY] = of_hop - (of_hop >> 63 << 64)  # the same bits, signed
+        head = first_words(self._plan, [seeds.shape[0]], key)
         given = [(0, seeds.numpy().astype(np.int64, copy=False))]
         if more is not None:
             given.append((self._count * 8, more.numpy().astype(np.int64, copy=False)))

@@ -116,33 +116,34 @@ class DeviceTimes:
             if not (begin.has_happened and end.has_happened):
                 self._pending.append((stage, begin, end))
                 continue
-            origin, since = self._since_origin(begin)
+            if self._origin is None:
+                self._origin = begin
+            since = begin.seconds_since(self._origin)
+            if since > _LONG:
+                for covered in self._covered.values():
+                    covered.shift(since)
+                self._origin = begin
+                since = 0.0
             new = self._covered[stage].add(since, since + end.seconds_since(begin))
             seconds = sum(last - first for first, last in new)
             self._seconds[stage] = self._seconds.get(stage, 0.0) + seconds
-            self._show(stage, origin, new)
+            if self._clock is not None:
+                self._show(stage, self._origin, new, *self._clock)
 
-    def _show(self, stage: str, origin: Event, spans: Iterable[tuple[float, float]]) -> None:
-        """Put spans, in seconds since ``origin``, into the trace."""
-        if self._clock is None:
-            return
-        reference, at = self._clock
+    def _show(
+        self,
+        stage: str,
+        origin: Event,
+        spans: Iterable[tuple[float, float]],
+        reference: Event,
+        at: int,
+    ) -> None:
+        """Put spans, in seconds since ``origin``, into the trace; ``reference`` happened ``at`` this
+        time of the host."""
         at += int(origin.seconds_since(reference) * 1e9)
         track = f"{stage} on {self._accelerator.device}"
         for first, last in spans:
             self._trace.device_span(track, stage, at + int(first * 1e9), at + int(last * 1e9))
-
-    def _since_origin(self, event: Event) -> tuple[Event, float]:
-        """The event from which times count, and the seconds from there to ``event``."""
-        if self._origin is None:
-            self._origin = event
-        since = event.seconds_since(self._origin)
-        if since > _LONG:
-            for covered in self._covered.values():
-                covered.shift(since)
-            self._origin = event
-            since = 0.0
-        return self._origin, since
 
     def _set_clock(self) -> tuple[Event, int]:
         """An event, and when it happened by the host's clock."""

@@ -178,14 +178,15 @@ class DeviceSampler:
         """Whether batches of the usual size are recorded."""
         return self._recorded is not None
 
-    def lend(self) -> DeviceRun | None:
-        """The buffers of one of the recorded runs, for work that is recorded otherwise; None where
-        there is none. Waits for a batch that is made in them."""
+    def lend(self) -> tuple[DeviceRun, Plan] | None:
+        """The buffers of one of the recorded runs, for work that is recorded otherwise, and what it
+        draws; None where there is none. Waits for a batch that is made in them."""
         runs = self._recorded
         if runs is None or self._has_lent:
             return None
         self._has_lent = True
-        return runs.get().run
+        lent = runs.get()
+        return lent.run, lent.plan
 
     def _plan(self, counts: Sequence[int]) -> Plan:
         """The steps of batches with seeds of these types."""
@@ -324,6 +325,9 @@ class RecordedRun:
         accelerator, topology, plan, dtype: See ``DeviceRun``.
         counts: Number of seeds of each type; one at least in all.
 
+    Attributes:
+        run, plan: What is repeated, and what it draws.
+
     Raises:
         OutOfMemory: The device has no room for the buffers.
     """
@@ -337,7 +341,7 @@ class RecordedRun:
         dtype: torch.dtype,
     ) -> None:
         self._accelerator = accelerator
-        self._plan = plan
+        self.plan = plan
         self._counts = counts
         self.run = DeviceRun(accelerator, topology, plan, dtype, keeps=True)
         words = plan.words + sum(counts)
@@ -360,13 +364,13 @@ class RecordedRun:
 
     def begin(self, seeds: Sequence[Tensor], key: int) -> Sizes:
         """Enqueue the batch of ``seeds``, as many of each type as promised."""
-        self._given.copy_(state_words(self._plan, seeds, key))
+        self._given.copy_(state_words(self.plan, seeds, key))
         self._repeat()
         return Sizes(self._sizes, self._accelerator.current_stream.record())
 
     def _enqueue(self) -> None:
         self._state.copy_(self._given, non_blocking=True)
         self.run.begin(self._state, self._counts)
-        for hop in range(len(self._plan.hops)):
+        for hop in range(len(self.plan.hops)):
             self.run.hop(hop)
         self._sizes.copy_(self._state[: len(self._sizes)], non_blocking=True)

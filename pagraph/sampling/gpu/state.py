@@ -227,18 +227,23 @@ class Room:
                 self.drawing[number] -= words[self._plan.known_at[hop - 1][number]]
 
 
-def state_words(plan: Plan, seeds: Sequence[Tensor], key: int) -> Tensor:
-    """A batch's state on the CPU, int64: what its kernels begin with, by the seeds of each type and
-    the batch's key."""
+def first_words(plan: Plan, counts: Sequence[int], key: int) -> list[int]:
+    """The words of a batch's state before its seeds: what its kernels begin with, by the number of
+    seeds of each type and the batch's key."""
     head = [0] * plan.words
-    for number, ids in enumerate(seeds):
-        head[number * ROW] = len(ids)
+    head[: len(counts) * ROW : ROW] = counts
     for hop, steps in enumerate(plan.hops):
         for step in steps:
             # Along the first type as in a graph of one type.
             own = (step.relation,) if step.relation else ()
             of_step = derive_key(key, hop, *own)
             head[step.key_at] = of_step - (of_step >> 63 << 64)  # the same bits, signed
+    return head
+
+
+def state_words(plan: Plan, seeds: Sequence[Tensor], key: int) -> Tensor:
+    """A batch's state on the CPU, int64: :func:`first_words` and the seeds of each type."""
+    head = first_words(plan, [ids.shape[0] for ids in seeds], key)
     return torch.cat([torch.tensor(head, device="cpu"), *[ids.long() for ids in seeds]])
 
 
