@@ -40,6 +40,7 @@ _EDGE = re.compile(
     rb"([+-]?\d{1,99})(?=[ \t,;])[ \t]*[,;]?[ \t]*([+-]?\d{1,99})(?![^ \t,;])[ \t]*[,;]?[ \t]*([^ "
     rb"\t,;]*)"
 )
+_NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
 BLANKS = " \t\r\n"
 """What is no part of a word at its ends."""
 _HEADER_WORDS = SOURCE_WORDS | TARGET_WORDS
@@ -56,10 +57,17 @@ def header_of(line: bytes, header: bool | None) -> list[str] | None:
     """
     fields = _FIELD.findall(line)[:2]
     # An edge of integers begins with one; a header whose second word is a number is none of ours.
-    has_numbers = not fields or any(field.lstrip(b"+-").isdigit() for field in fields)
+    has_numbers = not fields or any(
+        _is_number(field.decode("utf-8", "replace")) for field in fields
+    )
     if not line or header is False or (header is None and has_numbers):
         return None
     return names_in(line.decode("utf-8", "replace"), separator_of(line))
+
+
+def _is_number(word: str) -> bool:
+    """Whether a word is a number, which no column is called: 1.5 is no id, and no name either."""
+    return _NUMBER.fullmatch(word) is not None
 
 
 def names_in(line: str, separator: str | None) -> list[str]:
@@ -276,7 +284,7 @@ def words_are_header(names: Sequence[str], reading: Reading) -> tuple[bool, bool
     known = {word.lower() for word in names[:2]} <= _HEADER_WORDS
     if known or any(field.column in names[2:] for field in reading.asked.fields):
         return True, False
-    return False, not any(word.lstrip("+-").isdigit() for word in names[:2])
+    return False, not any(map(_is_number, names[:2]))
 
 
 def unsure_header(path: StrPath, line: str) -> FormatError:

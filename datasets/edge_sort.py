@@ -3,11 +3,9 @@ one by one; and writes folders so."""
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -20,14 +18,12 @@ from ..system.atomic import new_folder
 from ..system.budget import work_memory
 from ..system.checks import StrPath
 from ..system.progress import Progress, Ticks, part_of
-from ..system.threads import usable_cpus
+from ..system.threads import AHEAD, in_order, usable_cpus
 from .column_files import ColumnFile, Scratch, Store
 from .edges import csc_of_pairs, mirror
 from .native import Rows, write_into
 
 Ids = Array
-T = TypeVar("T")
-R = TypeVar("R")
 
 LEAST_ROOM = 64 * 2**20
 """Fewest bytes that :func:`sort_edges` works in."""
@@ -38,9 +34,6 @@ _WORKING_SHARE = 2
 
 # Each worker has a chunk or a bucket in memory: more of them would leave each too little room.
 _MOST_WORKERS = 8
-# Results that wait for their turn, besides those that are worked on. They come in order, so that one
-# slow bucket would otherwise stop the other workers.
-_AHEAD = 2
 _CHUNK_EDGES = 2**20
 # At most, for an edge of a chunk: both ends, both ends turned round, and rows of both, 8 bytes each.
 _CHUNK_EDGE_BYTES = 128
@@ -253,24 +246,6 @@ def room_of(memory: int | str | None) -> int:
     return work_memory(memory, needed, whom="edges sorted in files") // _WORKING_SHARE
 
 
-def in_order(run: Callable[[T], R], items: Iterable[T], workers: int) -> Iterator[R]:
-    """Results of ``run`` in the order of ``items``; threads work at most ``_AHEAD`` results ahead
-    of the reader."""
-    waiting: deque[Future[R]] = deque()
-    with ThreadPoolExecutor(workers) as pool:
-        try:
-            for item in items:
-                waiting.append(pool.submit(run, item))
-                if len(waiting) >= workers + _AHEAD:
-                    yield waiting.popleft().result()
-            while waiting:
-                yield waiting.popleft().result()
-        finally:
-            # A reader that stops early, or an error: what has not begun need not be done.
-            for future in waiting:
-                future.cancel()
-
-
 @dataclass(frozen=True)
 class _Bucket:
     """Edges between ranges of sources and of destinations, as rows in files that follow each
@@ -345,7 +320,7 @@ class _Sort:
         self._width = 3 if numbered else 2
         self._workers = min(usable_cpus(), _MOST_WORKERS)
         # Equal shares for what is worked on, what waits, and what is being written.
-        share = files.room // (self._workers + _AHEAD + 1)
+        share = files.room // (self._workers + AHEAD + 1)
         self._chunk = max(1, min(_CHUNK_EDGES, share // _CHUNK_EDGE_BYTES))
         self._most = max(1, share // _SORT_ROW_BYTES)
         most_rows = edges.num_edges * (2 if mirrored else 1)

@@ -8,8 +8,10 @@ import json
 import math
 import os
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, replace
+import threading
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -20,7 +22,7 @@ from torch import Tensor
 from ..errors import FormatError
 from ..graph.csc import check_range
 from ..graph.fields import FieldNote, FieldValue, FrameColumn
-from ..graph.graph import CSC, EDGE_TYPE, NODE_TYPE, EdgeType, Graph
+from ..graph.graph import CSC, EDGE_TYPE, NODE_TYPE, Graph
 from ..graph.mapped import MappedFile, map_npy
 from ..graph.row_form import WIDE, Decoding
 from ..graph.stored_rows import IndexedRows, NarrowingRows, NarrowRows
@@ -28,6 +30,7 @@ from ..system.atomic import is_unfinished, new_folder
 from ..system.checks import StrPath
 from ..system.files import named_path, open_plain
 from ..system.progress import Progress, Ticks
+from ..system.threads import in_order, usable_cpus
 from .manifest import ArrayEntry, EdgeEntry, Manifest, NodeEntry, stored_dtype
 
 Written = Callable[[int], None]
@@ -37,7 +40,7 @@ WORK_SUFFIX = ".column"
 """Of files in an unfinished folder that belong to no array yet."""
 
 # Rows that are read, digested and written at once: large enough for the disk, small beside a graph.
-_CHUNK_BYTES = 16 * 2**20
+_CHUNK_BYTES = 8 * 2**20
 _FLOAT8 = tuple(
     getattr(torch, name) for name in ("float8_e4m3fn", "float8_e5m2") if hasattr(torch, name)
 )
@@ -58,35 +61,89 @@ class Rows(Protocol):
         """Some rows as a tensor."""
 
 
+LabelledRows = tuple[str, Rows, FieldNote | None]
+"""An array with the label that its file is named after, and what it stands for."""
+
+
+@dataclass(frozen=True)
+class _Place:
+    """The file of an array, its header, and whether it has the rows already."""
+
+    path: Path
+    header: bytes
+    has_rows: bool = False
+
+
 class ArrayWriter:
-    """Writes arrays as ``.npy`` files with checksums into a folder without any, at most 16 MiB of
-    rows at a time."""
+    """Writes arrays as ``.npy`` files with checksums into a folder without any, at most 8 MiB of
+    rows of each at a time."""
 
     def __init__(self, folder: Path, written: Written | None = None) -> None:
         self._folder = folder
         self._written = written
         self._used: set[str] = set()
+        self._stopped = threading.Event()
 
     def write(self, label: str, rows: Rows, note: FieldNote | None = None) -> ArrayEntry:
         """Write ``rows`` to a file whose name is made of ``label``, which may hold any
         characters; ``note`` says what they stand for."""
+        return self._write(self._placed(label, rows), rows, note)
+
+    def write_all(self, arrays: Iterable[LabelledRows]) -> Generator[ArrayEntry]:
+        """Write arrays as :meth:`write` does, two at a time; their entries come in order."""
+        placed = [(self._placed(label, rows), rows, note) for label, rows, note in arrays]
+        # Lazy rows may share what they read from, and the memory for it: one at a time.
+        is_plain = all(isinstance(rows, Tensor) for _, rows, _ in placed)
+        workers = min(2, usable_cpus()) if is_plain else 1
+
+        def write(array: tuple[_Place, Rows, FieldNote | None]) -> ArrayEntry:
+            return self._write(*array, is_synced=workers > 1)
+
+        return in_order(write, placed, workers, self._stopped)
+
+    def _placed(self, label: str, rows: Rows) -> _Place:
+        """The file that gets the rows, or has them already under another name: then it is one of a
+        graph in work, in this folder."""
+        stored_rows, _ = _as_stored(rows)
+        header = npy_header(check_storable(label, stored_rows), tuple(stored_rows.shape))
+        path = self._folder / self._file_name(label)
+        mapping = MappedFile.of(rows) if isinstance(rows, Tensor) else None
+        if mapping is None:
+            return _Place(path, header)
+        work = Path(mapping.path)
+        is_whole = (
+            isinstance(rows, Tensor)
+            and work.parent == self._folder.absolute()
+            and work.suffix == WORK_SUFFIX
+            and rows.is_contiguous()
+            and rows.data_ptr() == mapping.address + len(header)
+            and rows.nbytes + len(header) == len(mapping)
+        )
+        if is_whole:
+            work.rename(path)
+            mapping.path = str(path.absolute())
+        return _Place(path, header, is_whole)
+
+    def _write(
+        self, place: _Place, rows: Rows, note: FieldNote | None, *, is_synced: bool = False
+    ) -> ArrayEntry:
         values = rows.values if isinstance(rows, NarrowingRows) else rows
+        mapping = MappedFile.of(values) if isinstance(values, Tensor) else None
         rows, decoding = _as_stored(rows)
-        stored = check_storable(label, rows)
-        file_name = self._file_name(label)
+        stored = stored_dtype(_torch_name(rows))
         digest = hashlib.sha256()
         count = rows.shape[0]
         shape = tuple(rows.shape)
         step = max(1, _CHUNK_BYTES // max(1, math.prod(shape[1:]) * stored.itemsize))
-        mapping = MappedFile.of(values) if isinstance(values, Tensor) else None
-        header = npy_header(stored, shape)
-        is_there = mapping is not None and self._moved(rows, mapping, header, file_name)
-        with open(self._folder / file_name, "r+b" if is_there else "wb") as file:
-            file.write(header)
-            digest.update(header)
+        with open(place.path, "r+b" if place.has_rows else "wb") as file:
+            file.write(place.header)
+            digest.update(place.header)
             for begin in range(0, count, step):
+                # After Ctrl-C, or where another array failed: nobody waits for this one.
+                if self._stopped.is_set():
+                    raise InterruptedError(f"{place.path} is not wanted any more")
                 data = _as_bytes(rows[begin : min(begin + step, count)], stored)
-                if not is_there:
+                if not place.has_rows:
                     file.write(data)
                 digest.update(data)
                 if mapping is not None:
@@ -94,34 +151,21 @@ class ArrayWriter:
                 if self._written is not None:
                     self._written(len(data))
             size = file.seek(0, os.SEEK_END)
+            if is_synced:
+                file.flush()
+                # Here, while the other thread has a digest to compute, and not in the end.
+                os.fsync(file.fileno())
+        name = place.path.name
         if decoding is None:
-            entry = ArrayEntry(file_name, _torch_name(rows), shape, size, digest.hexdigest())
+            entry = ArrayEntry(name, _torch_name(rows), shape, size, digest.hexdigest())
         else:
             shape = (count, *decoding.row_shape)
             dtype = _torch_name(decoding)
-            form = decoding.form.name
-            entry = ArrayEntry(file_name, dtype, shape, size, digest.hexdigest(), form)
+            entry = ArrayEntry(name, dtype, shape, size, digest.hexdigest(), decoding.form.name)
         if note is None:
             return entry
         frame = tuple(asdict(column) for column in note.frame)
         return replace(entry, unit=note.unit, words=note.words, frame=frame)
-
-    def _moved(self, rows: Rows, mapping: MappedFile, header: bytes, file_name: str) -> bool:
-        """Give the file that has just these rows another name, where it lies in this folder: then
-        it is one of a graph in work."""
-        path = Path(mapping.path)
-        is_whole = (
-            isinstance(rows, Tensor)
-            and path.parent == self._folder.absolute()
-            and path.suffix == WORK_SUFFIX
-            and rows.is_contiguous()
-            and rows.data_ptr() == mapping.address + len(header)
-            and rows.nbytes + len(header) == len(mapping)
-        )
-        if is_whole:
-            path.rename(self._folder / file_name)
-            mapping.path = str(path.with_name(file_name))
-        return is_whole
 
     def _file_name(self, label: str) -> str:
         """A plain file name for ``label`` that no other array has."""
@@ -296,85 +340,50 @@ def write_into(
 ) -> None:
     """Write ``graph``, whose ids are right, into a folder that is not finished; see
     :func:`write_graph`."""
-    writer = _Writer(part, graph, computed or {}, store, progress)
-    manifest = Manifest(
-        [writer.node_type(name) for name in graph.node_types],
-        [writer.edge_type(edge_type) for edge_type in graph.edge_types],
-        dict(origin or {}),
-    )
+    vertices = {name: {**graph.node_fields(name), **(computed or {})} for name in graph.node_types}
+    arrays: list[LabelledRows] = []
+    for name, fields in vertices.items():
+        prefix = "node" if name == NODE_TYPE else f"node-{name}"
+        arrays += _labelled(prefix, fields, graph.node_fields(name).notes, store)
+    for edge_type in graph.edge_types:
+        prefix = "edge" if edge_type == EDGE_TYPE else "edge-" + "-".join(edge_type)
+        csc = graph.csc_of(edge_type)
+        arrays += [(f"{prefix}-indptr", csc.indptr, None), (f"{prefix}-indices", csc.indices, None)]
+        if csc.edge_ids is not None:
+            arrays.append((f"{prefix}-ids", csc.edge_ids, None))
+        own = graph.edge_fields(edge_type)
+        arrays += _labelled(f"{prefix}-field", own, own.notes, store)
+    shapes = [(rows.shape, rows.dtype) for rows, _ in (_as_stored(rows) for _, rows, _ in arrays)]
+    total = sum(math.prod(shape) * dtype.itemsize for shape, dtype in shapes)
+    manifest = Manifest([], [], dict(origin or {}))
+    writer = ArrayWriter(part, Ticks(progress, total).add)
+    # Closed in any case, so that no thread writes into the folder when it is removed.
+    with closing(writer.write_all(arrays)) as entries:
+        # In the order of the arrays above.
+        for name, fields in vertices.items():
+            found = {key: next(entries) for key in fields}
+            manifest.node_types.append(NodeEntry(name, graph.num_nodes_of(name), found))
+        for edge_type in graph.edge_types:
+            csc = graph.csc_of(edge_type)
+            indptr = next(entries)
+            indices = next(entries)
+            ids = None if csc.edge_ids is None else next(entries)
+            found = {key: next(entries) for key in graph.edge_fields(edge_type)}
+            entry = EdgeEntry(edge_type, csc.num_edges, indptr, indices, ids, found)
+            manifest.edge_types.append(entry)
     manifest.write(part)
 
 
-class _Writer:
-    """Writes the arrays of one graph, and returns the manifest's entries."""
-
-    def __init__(
-        self,
-        folder: Path,
-        graph: Graph,
-        computed: Mapping[str, Rows],
-        store: str | None,
-        progress: Progress | None,
-    ) -> None:
-        self._graph = graph
-        self._computed = computed
-        self._store = store
-        arrays = [self._stored(rows) for rows in [*_arrays(graph), *computed.values()]]
-        total = sum(
-            math.prod(rows.shape) * rows.dtype.itemsize for rows, _ in map(_as_stored, arrays)
-        )
-        self._arrays = ArrayWriter(folder, Ticks(progress, total).add)
-
-    def node_type(self, name: str) -> NodeEntry:
-        prefix = "node" if name == NODE_TYPE else f"node-{name}"
-        fields = {**self._graph.node_fields(name), **self._computed}
-        notes = self._graph.node_fields(name).notes
-        entries = {
-            key: self._field(f"{prefix}-{key}", value, notes.get(key))
-            for key, value in fields.items()
-        }
-        return NodeEntry(name, self._graph.num_nodes_of(name), entries)
-
-    def edge_type(self, edge_type: EdgeType) -> EdgeEntry:
-        prefix = "edge" if edge_type == EDGE_TYPE else "edge-" + "-".join(edge_type)
-        csc = self._graph.csc_of(edge_type)
-        write = self._arrays.write
-        fields = self._graph.edge_fields(edge_type)
-        return EdgeEntry(
-            edge_type,
-            csc.num_edges,
-            write(f"{prefix}-indptr", csc.indptr),
-            write(f"{prefix}-indices", csc.indices),
-            None if csc.edge_ids is None else write(f"{prefix}-ids", csc.edge_ids),
-            {
-                key: self._field(f"{prefix}-field-{key}", value, fields.notes.get(key))
-                for key, value in fields.items()
-            },
-        )
-
-    def _field(self, label: str, rows: Rows, note: FieldNote | None) -> ArrayEntry:
-        return self._arrays.write(label, self._stored(rows, label), note)
-
-    def _stored(self, rows: Rows, label: str = "") -> Rows:
-        """The rows in the form that was asked for, if they are a field of floats of two
-        dimensions."""
-        if (
-            self._store is None
-            or isinstance(rows, NarrowRows)
-            or rows.dtype not in WIDE
-            or len(rows.shape) != 2
-        ):
-            return rows
-        return NarrowingRows(rows, self._store, label)
-
-
-def _arrays(graph: Graph) -> list[Rows]:
-    found = [value for name in graph.node_types for value in graph.node_fields(name).values()]
-    for edge_type in graph.edge_types:
-        csc = graph.csc_of(edge_type)
-        found += [csc.indptr, csc.indices, *([] if csc.edge_ids is None else [csc.edge_ids])]
-        found += graph.edge_fields(edge_type).values()
-    return found
+def _labelled(
+    prefix: str, fields: Mapping[str, Rows], notes: Mapping[str, FieldNote], store: str | None
+) -> Iterator[LabelledRows]:
+    """Fields as arrays of a folder: those of floats and two dimensions in the form that was asked
+    for."""
+    for key, rows in fields.items():
+        label = f"{prefix}-{key}"
+        is_wide = rows.dtype in WIDE and len(rows.shape) == 2 and not isinstance(rows, NarrowRows)
+        stored = NarrowingRows(rows, store, label) if store is not None and is_wide else rows
+        yield label, stored, notes.get(key)
 
 
 def open_native(

@@ -151,7 +151,7 @@ def write_partition(
 
     A failure leaves nothing behind, a killed process only a hidden folder that cannot be opened.
     Takes about 25 bytes a vertex of the whole graph, the structure of one part, and a few chunks of
-    16 MiB of its fields.
+    8 MiB of its fields.
 
     Args:
         partition: The graph and how it was divided.

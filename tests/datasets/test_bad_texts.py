@@ -38,6 +38,11 @@ def read(request, tmp_path, monkeypatch):
         (b"0 1\n1.7 2\n", f"line 2 {IDS} '1.7 2'", ""),
         (b"0 1\n1e3 2\n", f"line 2 {IDS} '1e3 2'", ""),
         (b"0 1\n1_0 2\n", f"line 2 {IDS} '1_0 2'", ""),
+        # In the first line, where DuckDB's own look takes them for names of columns.
+        (b"1,99999999999999999999\n1,2\n", f"line 1 {IDS} '1,99999999999999999999'", ""),
+        (b"1.0,2\n1,2\n", f"line 1 {IDS} '1.0,2'", ""),
+        (b"1.0,2.0\n1,2\n", f"line 1 {IDS} '1.0,2.0'", ""),
+        (b"-.5 1e3\n1 2\n", f"line 1 {IDS} '-.5 1e3'", ""),
         (b"", "must hold at least 1 edge, got none", None),
         (b"# 0 1\n\n", "must hold at least 1 edge, got none", None),
         # The second line would be an edge of its own.

@@ -468,3 +468,41 @@ def test_truncated_anywhere_is_a_format_error(folder, tmp_path):
             os.truncate(copy / file.name, length)
             with pytest.raises(FormatError):
                 open_graph(copy)
+
+
+def test_arrays_written_at_once_are_those_written_in_turn(tmp_path, monkeypatch):
+    fields = {f"f{n}": torch.arange(50_000 * n).reshape(-1, n) for n in (1, 3, 2, 7)}
+    # Of one name on file systems that do not tell upper from lower case.
+    fields["F1"] = torch.ones(50_000)
+    graph = Graph.from_coo([0, 1, 2], [1, 2, 0], num_nodes=50_000, ndata=fields)
+    for workers in (1, 2):
+        monkeypatch.setattr("pagraph.datasets.native.usable_cpus", lambda n=workers: n)
+        write_graph(graph, tmp_path / f"by-{workers}")
+    names = sorted(path.name for path in (tmp_path / "by-1").iterdir())
+    assert names == sorted(path.name for path in (tmp_path / "by-2").iterdir())
+    for name in names:
+        assert (tmp_path / "by-1" / name).read_bytes() == (tmp_path / "by-2" / name).read_bytes()
+
+
+def test_an_array_that_fails_ends_the_others_and_leaves_nothing(
+    tmp_path, monkeypatch, no_threads_left
+):
+    # Two threads, of which the second has a long array in work when the first one fails.
+    monkeypatch.setattr("pagraph.datasets.native.usable_cpus", lambda: 2)
+    blocks = []
+
+    def as_bytes(block, stored):
+        if block.dtype == torch.float64:
+            raise OSError(28, "No space left on device")
+        blocks.append(len(block))
+        time.sleep(0.01)
+        return block.numpy().view(np.uint8).reshape(-1).data
+
+    monkeypatch.setattr("pagraph.datasets.native._as_bytes", as_bytes)
+    monkeypatch.setattr("pagraph.datasets.native._CHUNK_BYTES", 8)
+    fields = {"a": torch.ones(20_000, dtype=torch.float64), "b": torch.arange(20_000)}
+    graph = Graph.from_coo([0], [1], num_nodes=20_000, ndata=fields)
+    with pytest.raises(OSError, match="No space left"):
+        write_graph(graph, tmp_path / "graph")
+    assert list(tmp_path.iterdir()) == []
+    assert len(blocks) < 1_000
