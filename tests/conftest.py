@@ -15,6 +15,7 @@ from pathlib import Path
 import hypothesis
 import numpy as np
 import pytest
+import quick_interpreter
 import torch
 from click.testing import CliRunner
 
@@ -31,6 +32,7 @@ def has_interpreter():
 if not torch.cuda.is_available():
     if has_interpreter():
         os.environ.setdefault("TRITON_INTERPRET", "1")  # read when a kernel is first imported
+        quick_interpreter.quicken()
     else:
         sys.modules.setdefault("triton", None)  # as if there were none
 
@@ -60,6 +62,13 @@ def pytest_runtest_makereport(item, call):
             (str(item.path), item.location[1], f"Skipped: {NO_DGL}"),
         )
     return report
+
+
+def pytest_collection_modifyitems(items):
+    """Files with slow tests come first: the process that is through early then takes quick tests of
+    the others', and none waits half a minute for the last one."""
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item.path not in slow)
 
 
 # Speed is measured in benchmarks/, never here: the first call of a kernel may compile it.

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from fresh_processes import forked_python
 
 pytest.importorskip("accelerate", reason="needs accelerate (pip install accelerate)")
 pytestmark = pytest.mark.slow
@@ -86,7 +87,8 @@ def script(face, folder, options):
 def run(folder, face, processes, **options):
     """What each process of the script saw."""
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-W", "ignore"]
+    environment["PYTHON_EXEC"] = forked_python()  # of the processes that torchrun starts
+    command = [forked_python(), "-W", "ignore"]
     if processes > 1:
         command += ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={processes}"]
     command += [__file__, face, str(folder), json.dumps(options)]

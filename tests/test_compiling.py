@@ -10,6 +10,7 @@ import time
 
 import numpy as np
 import pytest
+from fresh_processes import forked_python
 from hypothesis import given
 from hypothesis import strategies as st
 from numba.core.compiler import Flags
@@ -264,7 +265,7 @@ class TestWarmUp:
     def test_trees_of_any_kind_need_the_kernels_of_times(self):
         """Of several types or one, with times of 32 or 64 bits or none, shared or in windows."""
         pytest.importorskip("pagraph.pyg")
-        program = [sys.executable, "-c", TREES]
+        program = [forked_python(), "-c", TREES]
         done = subprocess.run(program, capture_output=True, text=True, check=True)
         assert done.stdout.split() == ["[2,", "1]", "[2,", "1]"]
 

@@ -3,12 +3,12 @@
 import importlib.util
 import json
 import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
 import pytest
 import torch
+from fresh_processes import forked_python
 
 from pagraph import Graph, Loader, NeighborSampler
 
@@ -23,7 +23,7 @@ def ranks(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp("ranks")
     world = request.param
     processes = [
-        subprocess.Popen([sys.executable, SCRIPT, folder, str(rank), str(world), *FACES])
+        subprocess.Popen([forked_python(), SCRIPT, folder, str(rank), str(world), *FACES])
         for rank in range(world)
     ]
     try:

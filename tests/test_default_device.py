@@ -3,10 +3,10 @@
 import ast
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from fresh_processes import forked_python
 
 import pagraph
 
@@ -85,6 +85,6 @@ for batch in pagraph.pyg.NeighborLoader(data, [3], input_nodes=seeds, batch_size
 # DGL makes no graph under another default.
 @pytest.mark.parametrize("more", ["", PYG], ids=["core", "pyg"])
 def test_loaders_under_another_default(tmp_path, more):
-    command = [sys.executable, "-W", "ignore", "-c", CODE + more, str(tmp_path)]
+    command = [forked_python(), "-W", "ignore", "-c", CODE + more, str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert (done.returncode, done.stderr) == (0, "")

@@ -4,10 +4,10 @@ by line."""
 import re
 import signal
 import subprocess
-import sys
 import time
 
 import pytest
+from fresh_processes import forked_python
 
 from pagraph import FormatError
 from pagraph.datasets import edge_text, import_graph, read_edge_list, text_blocks
@@ -103,7 +103,7 @@ def test_interrupted_nothing_is_left(tmp_path):
         "import_graph('edges.csv', 'out', relabel=True, memory='1GiB')\n"
     )
     run = subprocess.Popen(
-        [sys.executable, "-c", script],
+        [forked_python(), "-c", script],
         cwd=tmp_path,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

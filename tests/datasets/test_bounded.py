@@ -8,8 +8,10 @@ import tempfile
 import time
 from pathlib import Path
 
+import duckdb
 import numpy as np
 import pytest
+from fresh_processes import forked_python
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -187,8 +189,9 @@ IMPORT = (
 @pytest.fixture(scope="module")
 def long_list(tmp_path_factory):
     path = tmp_path_factory.mktemp("long") / "edges.txt"
-    with open(path, "wb") as file:
-        np.savetxt(file, np.random.default_rng(0).integers(0, 2**20, (2_000_000, 2)), fmt="%d")
+    ends = f"hash(1, i) % {2**20}, hash(2, i) % {2**20}"
+    form = "format csv, delimiter ' ', header false"
+    duckdb.sql(f"COPY (SELECT {ends} FROM range(2_000_000) AS rows(i)) TO '{path}' ({form})")
     return path
 
 
@@ -208,7 +211,7 @@ def sizes(folder):
 def test_a_run_that_ends_early_leaves_nothing_half_written(tmp_path, long_list, code, how, share):
     whole = 70e6 if code is GENERATE else 30e6
     process = subprocess.Popen(
-        [sys.executable, "-c", code, tmp_path / "g", long_list], stderr=subprocess.PIPE
+        [forked_python(), "-c", code, tmp_path / "g", long_list], stderr=subprocess.PIPE
     )
     end = time.monotonic() + 100
     while max(sizes(tmp_path).values(), default=0) < share * whole and process.poll() is None:
@@ -239,7 +242,7 @@ def test_a_full_disk_is_named_and_left_empty(tmp_path, long_list, code, megabyte
         pytest.skip("no right to mount")
     try:
         done = subprocess.run(
-            [sys.executable, "-c", code, tmp_path / "g", long_list], capture_output=True, text=True
+            [forked_python(), "-c", code, tmp_path / "g", long_list], capture_output=True, text=True
         )
         left = list(tmp_path.iterdir())
     finally:

@@ -4,13 +4,13 @@ another for ever."""
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 from cases import dgl, make_graph, ours
 from ddp_ranks import LENGTHS, WORLDS
+from fresh_processes import forked_python
 
 pytestmark = pytest.mark.slow
 
@@ -23,7 +23,7 @@ def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("ranks")
     # No pool of threads, which a fork would lose.
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    command = [sys.executable, str(SCRIPT), str(folder)]
+    command = [forked_python(), str(SCRIPT), str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=200, env=environment)
     assert done.returncode == 0, done.stderr
     return folder

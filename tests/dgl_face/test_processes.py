@@ -1,17 +1,17 @@
 """Several processes: fork after the loader's threads have run."""
 
 import subprocess
-import sys
 import textwrap
 
 import pytest
+from fresh_processes import forked_python
 
 pytestmark = pytest.mark.slow
 
 
 def run(script, *args, timeout=180):
     return subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(script), *map(str, args)],
+        [forked_python(), "-c", textwrap.dedent(script), *map(str, args)],
         capture_output=True,
         text=True,
         timeout=timeout,

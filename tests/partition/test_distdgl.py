@@ -3,10 +3,10 @@
 import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from fresh_processes import forked_python
 from machines import results, two_machines
 
 from pagraph.datasets import citation, sbm, write_graph
@@ -15,7 +15,7 @@ from pagraph.partition import partition_graph, write_dgl
 pytestmark = pytest.mark.slow
 
 SCRIPT = Path(__file__).resolve().parents[2] / "examples" / "distdgl.py"
-COMMAND = (sys.executable, "-W", "ignore", "-u", str(SCRIPT))
+COMMAND = ("-W", "ignore", "-u", str(SCRIPT))
 OPTIONS = ("--epochs", "12", "--batch-size", "64")
 # Features alone cannot be right more often than 0.595 on this graph (see pagraph.datasets.sbm).
 LEAST = 0.7
@@ -38,7 +38,7 @@ def accuracy(output):
 
 def test_one_part_without_servers(tmp_path):
     write_parts(tmp_path / "parts", 1)
-    command = [*COMMAND, str(tmp_path / "parts" / "graph.json"), *OPTIONS]
+    command = [forked_python(), *COMMAND, str(tmp_path / "parts" / "graph.json"), *OPTIONS]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment())
     assert done.returncode == 0, done.stderr
     assert accuracy(done.stdout) > LEAST
@@ -51,6 +51,7 @@ def test_sampling_over_several_types(tmp_path):
     write_dgl(partition, tmp_path / "parts")
     script = Path(__file__).with_name("distdgl_types.py")
     command = [
+        forked_python(),
         *COMMAND[:-1],
         str(script),
         str(tmp_path / "parts" / "graph.json"),
@@ -82,7 +83,7 @@ def test_two_machines_with_a_part_each(machines, tmp_path):
     }
     dist |= {"DGL_IP_CONFIG": str(tmp_path / "ip_config.txt"), "DGL_CONF_PATH": config}
     dist |= {"WORLD_SIZE": "2", "MASTER_ADDR": "10.77.0.1", "MASTER_PORT": "30099"}
-    arguments = (*COMMAND, config, "--ip-config", dist["DGL_IP_CONFIG"], *OPTIONS)
+    arguments = (forked_python(), *COMMAND, config, "--ip-config", dist["DGL_IP_CONFIG"], *OPTIONS)
     roles = [{"DGL_ROLE": "server", "DGL_SERVER_ID": str(i)} for i in range(2)]
     roles += [
         {"DGL_ROLE": "client", "RANK": str(i), "GLOO_SOCKET_IFNAME": f"cable{i}"} for i in range(2)

@@ -10,6 +10,7 @@ import threading
 
 import numpy as np
 import pytest
+from fresh_processes import forked_python
 
 from pagraph.system.disk import ways
 from pagraph.system.disk.queues import Threads
@@ -113,9 +114,9 @@ def test_no_more_descriptors(rows_file, monkeypatch):
         assert isinstance(taken, Threads)
 
 
-def run_python(code, *arguments):
+def run_python(code, *arguments, python=None):
     """Run code in a process of its own; its output."""
-    command = [sys.executable, "-c", textwrap.dedent(code), *map(str, arguments)]
+    command = [python or forked_python(), "-c", textwrap.dedent(code), *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -198,41 +199,49 @@ def test_a_forked_child_reads_too(rows_file, way, direct):
     run_python(code, rows_file, way, direct)
 
 
-@pytest.mark.parametrize(("way", "direct"), KINDS)
-def test_an_interrupt_and_the_end_of_the_interpreter(rows_file, way, direct):
+def test_an_interrupt_and_the_end_of_the_interpreter(rows_file):
     """Ctrl-C ends a read, the reader goes on to work, and a thread that still reads does not keep
     the process."""
     code = """
     import os, signal, sys, threading, time
     import numpy as np
     from pagraph.system.disk_reads import FileReader
-    path, way, direct = sys.argv[1], sys.argv[2], sys.argv[3] == "True"
+    path = sys.argv[1]
     values = np.fromfile(path, dtype=np.uint8).reshape(-1, 1000)
-    reader = FileReader(path, stride=1000, row_bytes=1000, num_rows=4000, direct=direct, way=way)
-    out = np.empty((1334, 1000), dtype=np.uint8)
     rows = np.arange(0, 4000, 3)
-    reader.read(rows, out)
-    for delay in (0.02, 0.031, 0.05):
-        timer = threading.Timer(delay, os.kill, (os.getpid(), signal.SIGINT))
-        timer.start()
-        try:
-            while True:
-                reader.read(rows, out)
-        except KeyboardInterrupt:
-            pass
-        timer.join()
-        assert len([thread for thread in threading.enumerate() if thread is not threading.main_thread()]) == 0
-        out[:] = 0
+    readers = []
+    for kind in sys.argv[2:]:
+        way, direct = kind.split(",")
+        reader = FileReader(
+            path, stride=1000, row_bytes=1000, num_rows=4000, direct=direct == "True", way=way
+        )
+        readers.append(reader)
+        out = np.empty((1334, 1000), dtype=np.uint8)
         reader.read(rows, out)
-        assert (out == values[rows]).all()
-    def work():
+        for delay in (0.02, 0.031, 0.05):
+            timer = threading.Timer(delay, os.kill, (os.getpid(), signal.SIGINT))
+            timer.start()
+            try:
+                while True:
+                    reader.read(rows, out)
+            except KeyboardInterrupt:
+                pass
+            timer.join()
+            assert threading.enumerate() == [threading.main_thread()], kind
+            out[:] = 0
+            reader.read(rows, out)
+            assert (out == values[rows]).all(), kind
+    def work(reader):
+        out = np.empty((1334, 1000), dtype=np.uint8)
         while True:
             reader.read(rows, out)
-    threading.Thread(target=work, daemon=True).start()
-    time.sleep(0.05)
+    for reader in readers:
+        threading.Thread(target=work, args=(reader,), daemon=True).start()
+    time.sleep(0.2)
     print("end")
     """
-    assert run_python(code, rows_file, way, direct) == "end\n"
+    kinds = [f"{way},{direct}" for way, direct in KINDS]
+    assert run_python(code, rows_file, *kinds, python=sys.executable) == "end\n"
 
 
 @pytest.mark.skipif(not os.path.isdir("/dev/shm"), reason="needs a file system in memory")

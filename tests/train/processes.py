@@ -12,6 +12,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+# This is also run as a script, from its own folder.
+sys.path.append(str(Path(__file__).parents[1]))
+
+from fresh_processes import forked_python
+
 TIMEOUT = 120
 
 
@@ -27,7 +32,7 @@ def program(arguments):
 def torchrun(count, *arguments, restarts=0):
     """Run a program in ``count`` processes."""
     launcher = [
-        sys.executable,
+        forked_python(),
         "-m",
         "torch.distributed.run",
         "--standalone",
@@ -58,7 +63,7 @@ def start(count, *arguments):
         }
         env |= {"LOCAL_RANK": str(rank), "WORLD_SIZE": str(count), "LOCAL_WORLD_SIZE": str(count)}
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-        started.append(subprocess.Popen([sys.executable, *program(arguments)], env=env, **pipes))
+        started.append(subprocess.Popen([forked_python(), *program(arguments)], env=env, **pipes))
     return started
 
 
@@ -71,7 +76,7 @@ def machines(*commands):
         env |= {"RANK": str(rank), "WORLD_SIZE": str(len(commands))}
         env |= {"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-        started.append(subprocess.Popen([sys.executable, *program(arguments)], env=env, **pipes))
+        started.append(subprocess.Popen([forked_python(), *program(arguments)], env=env, **pipes))
     return ended(started)
 
 
@@ -95,7 +100,14 @@ def environment():
 
     paths = [str(Path(pagraph.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
     path = os.pathsep.join(filter(None, paths))
-    return {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive", "PYTHONPATH": path}
+    # The processes that torchrun starts are forks too.
+    return {
+        **os.environ,
+        "OMP_NUM_THREADS": "1",
+        "OMP_WAIT_POLICY": "passive",
+        "PYTHONPATH": path,
+        "PYTHON_EXEC": forked_python(),
+    }
 
 
 def train_all(folder, out, settings):

@@ -3,11 +3,11 @@ fit."""
 
 import signal
 import subprocess
-import sys
 
 import numpy as np
 import pytest
 import torch
+from fresh_processes import forked_python
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
@@ -229,7 +229,7 @@ inference(Graph.open(sys.argv[1]), [OneHop(layer)], out=sys.argv[2])
 
 
 def test_a_killed_run_leaves_no_result(folder, tmp_path):
-    done = subprocess.run([sys.executable, "-c", KILLED, folder, tmp_path / "out.npy"])
+    done = subprocess.run([forked_python(), "-c", KILLED, folder, tmp_path / "out.npy"])
     assert done.returncode == -signal.SIGKILL
     assert (
         all(is_unfinished(path) for path in tmp_path.iterdir())

@@ -4,7 +4,6 @@ import contextlib
 import os
 import socket
 import subprocess
-import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -12,6 +11,7 @@ from datetime import timedelta
 
 import pytest
 import torch.distributed as dist
+from fresh_processes import forked_python
 from processes import environment, free_port
 
 from pagraph.train.distributed import World
@@ -63,7 +63,7 @@ def process(code):
     """A process of rank 1 of 2 that runs this code."""
     text = f"import os\nfrom pagraph.train import meeting\n{code}"
     started = subprocess.Popen(
-        [sys.executable, "-c", text], env=environment(), stderr=subprocess.PIPE, text=True
+        [forked_python(), "-c", text], env=environment(), stderr=subprocess.PIPE, text=True
     )
     try:
         yield started

@@ -4,11 +4,11 @@ import re
 import shlex
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from fresh_processes import forked_python
 from processes import environment, program
 from test_two_machines import Machines, machines  # noqa: F401  # a fixture
 
@@ -61,7 +61,7 @@ def test_two_machines_train_with_the_parts_that_were_copied(
         place = ends.index("-m")
         assert ends[place : place + 3] == ["-m", "pagraph", "train"]
         arguments = program(ends[place + 3 :])
-        agent = [sys.executable, "-m", "torch.distributed.run", *ends[:place], *arguments]
+        agent = [forked_python(), "-m", "torch.distributed.run", *ends[:place], *arguments]
         env = environment() | {"GLOO_SOCKET_IFNAME": machines.links[number]}
         processes.append(
             subprocess.Popen(

@@ -4,12 +4,12 @@ import json
 import os
 import re
 import subprocess
-import sys
 from dataclasses import replace
 
 import pytest
 import torch
 from community import community_graph
+from fresh_processes import forked_python
 from processes import TIMEOUT, environment, start
 from torch.utils._pytree import tree_flatten
 
@@ -241,7 +241,7 @@ def test_killed_in_the_middle_of_an_epoch(folder, tmp_path, count):
     def begin(name):
         if count > 1:
             return start(count, *command(name))
-        whole = [sys.executable, "-u", "-m", "pagraph", "train", *map(str, command(name))]
+        whole = [forked_python(), "-u", "-m", "pagraph", "train", *map(str, command(name))]
         return [subprocess.Popen(whole, env=environment(), stdout=-1, stderr=-1, text=True)]
 
     for _, errors, code in finished(begin("whole")):

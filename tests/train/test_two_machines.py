@@ -5,11 +5,11 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 
 import pytest
 import torch
 from community import community_graph
+from fresh_processes import forked_python
 from processes import environment, program
 from test_train_checkpoint import assert_the_same, saved
 
@@ -89,7 +89,7 @@ class Machines:
             "--master_addr=10.91.7.1",
             "--master_port=29517",
         ]
-        command = [sys.executable, "-m", "torch.distributed.run", *ends, *program(arguments)]
+        command = [forked_python(), "-m", "torch.distributed.run", *ends, *program(arguments)]
         env = {**environment(), "GLOO_SOCKET_IFNAME": self.links[number], "PYTHONUNBUFFERED": "1"}
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
         return subprocess.Popen(
