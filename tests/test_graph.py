@@ -214,7 +214,7 @@ class TestFromOthers:
         assert len(caplog.records) == 1
         left = ", ".join(f"vertex attribute '{name}'" for name in ("town", "some", "wide"))
         left += "".join(f", edge attribute '{name}'" for name in ("mixed", "kind"))
-        assert caplog.records[0].getMessage().endswith(f"stays behind: {left}")
+        assert caplog.records[0].getMessage().endswith(f"left out: {left}")
         assert set(graph.ndata) == {"age", "size", "tall"} and set(graph.edata) == {
             "weight",
             "time",

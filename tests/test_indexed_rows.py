@@ -69,7 +69,9 @@ def test_other_arguments_are_refused():
 
 def test_what_only_tensors_have_is_refused_with_the_way_out():
     rows = IndexedRows(SOURCE, torch.tensor([1]))
-    with pytest.raises(AttributeError, match=r"\[ids\] or materialize\(\), not \.numpy"):
+    with pytest.raises(
+        AttributeError, match=r"\[ids\] or materialize\(\) to become a tensor, got \.numpy"
+    ):
         rows.numpy()
     assert torch.equal(copy.deepcopy(rows).materialize(), rows.materialize())
 

@@ -198,7 +198,9 @@ def test_other_arguments_are_refused():
 
 def test_what_only_tensors_have_is_refused_with_the_way_out():
     narrow = NarrowRows.of(VALUES, "int8")
-    with pytest.raises(AttributeError, match=r"\[ids\] or materialize\(\), not \.numpy"):
+    with pytest.raises(
+        AttributeError, match=r"\[ids\] or materialize\(\) to become a tensor, got \.numpy"
+    ):
         narrow.numpy()
     for other in (copy.deepcopy(narrow), pickle.loads(pickle.dumps(narrow))):
         assert torch.equal(other.materialize(), narrow.materialize()) and other.form is not None

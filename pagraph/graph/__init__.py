@@ -1,5 +1,4 @@
-"""Graphs and what is sampled of them: CSC, typed graphs, fields by reference, blocks, mini-batches,
-subgraphs."""
+"""Graphs, their fields, and the blocks, mini-batches and subgraphs that are sampled from them."""
 
 from .csc import CSC
 from .graph import Graph

@@ -1,19 +1,19 @@
-"""Kernels over the offsets of a CSC, and the reads of its pages that are expected from them."""
+"""Kernels over the offsets of a CSC, and the expected reads of each of its pages."""
 
 import numpy as np
 
 from .._jit import kernel
 from ..errors import FormatError
 
-# Offsets and ids may lie in a mapped file, which another process may write at any time: whoever
-# indexes by one has checked this very value, whatever was checked when the file was opened. Scalars
-# only: LLVM counts the references of arrays that are handed to a function that may raise, which
-# costs 22 ns a call.
+# Offsets and ids may lie in a mapped file, which another process may write at any time. So a kernel
+# checks each value right before it indexes by it, even if the file was checked when it was opened.
+# The checks take scalars only: LLVM counts the references of arrays that are passed to a function
+# that may raise, which costs 22 ns a call.
 
 
 @kernel
 def is_row(begin, end, num_edges):
-    """Whether ``begin`` to ``end`` is a run of an array of ``num_edges``."""
+    """Whether ``begin:end`` is a slice of an array of ``num_edges``."""
     return 0 <= begin <= end <= num_edges
 
 
@@ -35,7 +35,7 @@ def check_id(v, limit):
 
 @kernel
 def check_sound(is_sound):
-    """Raise FormatError where a kernel has found that rows or ids are not."""
+    """Raise FormatError if a kernel has found wrong rows or ids."""
     if not is_sound:
         raise FormatError(
             "the graph's rows must follow each other and hold ids of its vertices: damaged file?"
@@ -66,7 +66,7 @@ def fill_csc(src, dst, cursor, indices, edge_ids):
 
 @kernel
 def expand_indptr(indptr, out):
-    """Write the destination of every edge of a CSC: the inverse of compression."""
+    """Write the destination of every edge of a CSC."""
     for v in range(len(indptr) - 1):
         begin = indptr[v]
         end = indptr[v + 1]
@@ -119,9 +119,8 @@ def count_up(out):
 
 @kernel
 def find_rows(indptr, positions, begins, length, out):
-    """The row that each edge is in, given a row at most ``length`` before it, where a block of rows
-    begins."""
-    # Bisection for the first row that begins behind the edge; the edge is in the one before.
+    """Write the row of each edge, which is one of the ``length`` rows from ``begins`` on."""
+    # Bisection for the first row that begins after the edge; the edge is in the row before.
     for i in range(len(positions)):
         low = max(begins[i], 0) + 1
         high = min(begins[i] + length, len(indptr))
@@ -136,8 +135,11 @@ def find_rows(indptr, positions, begins, length, out):
 
 @kernel
 def weight_of(indptr, visits, v):
-    """How often the row of ``v`` is expected to be read: ``visits[v]``, or if ``visits`` is empty
-    its length, plus one for a vertex that is only a seed."""
+    """How often the row of ``v`` is expected to be read.
+
+    That is ``visits[v]``. If ``visits`` is empty it is the row's length plus one, so that a vertex
+    that is only a seed counts too.
+    """
     if len(visits) > 0:
         return np.float64(visits[v])
     return np.float64(indptr[v + 1] - indptr[v]) + 1.0
@@ -145,9 +147,11 @@ def weight_of(indptr, visits, v):
 
 @kernel
 def score_offsets(indptr, visits, before, per_page, scores):
-    """Add to ``scores`` the reads of each page of ``indptr``, which begins ``before`` elements
-    after the first page does."""
-    # A row is found by two offsets, its own and the next; they may lie on two pages.
+    """Add to ``scores`` the expected reads of each page of ``indptr``.
+
+    ``indptr`` begins ``before`` elements after the start of its first page.
+    """
+    # A row is found by two offsets, its own and the next. They may lie on two pages.
     for v in range(len(indptr) - 1):
         weight = weight_of(indptr, visits, v)
         first = (before + v) // per_page
@@ -159,10 +163,10 @@ def score_offsets(indptr, visits, before, per_page, scores):
 
 @kernel
 def score_edges(indptr, visits, picks, before, per_page, scores):
-    """Add to ``scores`` the reads of each page of an array with an element for each edge.
+    """Add to ``scores`` the expected reads of each page of an array with one element per edge.
 
-    A visit reads ``picks`` elements of a row, so that it expects that many times the share of the
-    row on the page, and at most one read of the page.
+    A visit picks ``picks`` elements of a row. The page gets the share of them that lies on it, and
+    at most one read a visit.
     """
     for v in range(len(indptr) - 1):
         start = np.int64(indptr[v])

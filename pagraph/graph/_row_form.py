@@ -1,9 +1,7 @@
-"""Kernels that turn rows of float32 into rows of fewer bytes, and back: float16, bfloat16, int8
-with a scale a row.
+"""Kernels that round float32 rows to float16, bfloat16 or int8 (a scale per row), and widen them.
 
-Everything is done with the bits, in plain loops that LLVM makes vectors of: numba has neither
-16-bit float on the CPU. All NaN become one (of each sign), so that a row has the same bits whether
-or not it went through a cache.
+They work on the bits, since numba has neither 16-bit float on the CPU. LLVM vectorises the loops.
+All NaN become one (of each sign), so that a row has the same bits with and without a cache.
 """
 
 import numpy as np
@@ -19,7 +17,7 @@ _HALF_NORMAL = np.uint32(0x38800000)  # 2 ** -14, float16's smallest normal numb
 _HALF_LEAST = np.float32(2.0**-14)
 _HALF_OVER = np.uint32(0x47800000)  # 2 ** 16
 _HALF_SHIFT = np.uint32(0x38000000)  # 112 << 23: the difference of the two exponents' biases
-_BELOW = np.float32(0.5)  # numbers above it are 2 ** -24 apart, as float16's subnormals are
+_BELOW = np.float32(0.5)  # numbers just above it are 2 ** -24 apart, as float16's subnormals are
 _BELOW_BITS = np.uint32(0x3F000000)
 _LEVELS = 127.0  # of int8, on each side of 0
 
@@ -28,8 +26,8 @@ _LEVELS = 127.0  # of int8, on each side of 0
 def to_half(u):
     """Bits of a float32, rounded to float16's numbers, ties to even."""
     a = np.uint32(u & _ABS)
-    # Half a unit of the last place that stays, less one, and that place's own bit: a tie goes up
-    # only from an odd number. 13 bits of the fraction go.
+    # The 13 lowest bits of the fraction go. Add half a unit of the last bit that stays, less one,
+    # plus that bit itself: so a tie rounds up only from an odd number.
     normal = np.uint32(
         (a + np.uint32(0xFFF) + ((a >> np.uint32(13)) & np.uint32(1))) & np.uint32(0xFFFFE000)
     )
@@ -45,7 +43,7 @@ def to_half(u):
 def to_brain(u):
     """Bits of a float32, rounded to bfloat16's numbers, ties to even."""
     a = np.uint32(u & _ABS)
-    # As in to_half, with 16 bits to go; bfloat16 has float32's exponents.
+    # As in to_half, but 16 bits go. bfloat16 has float32's exponents.
     r = np.uint32(
         (a + np.uint32(0x7FFF) + ((a >> np.uint32(16)) & np.uint32(1))) & np.uint32(0xFFFF0000)
     )
@@ -69,8 +67,8 @@ def narrow_half(u):
 def widen_half(h):
     """Bits of the float32 that equals a float16."""
     m = np.uint32((np.uint32(h) & np.uint32(0x7FFF)) << np.uint32(13))
-    # The exponent is 31 of float16 for infinities and NaN, which is twice the shift from float32's
-    # 255, and 0 for subnormals, from which the implicit 1 that they lack is taken off again.
+    # Infinities and NaN have exponent 31, and 255 in float32: twice the shift. Subnormals have
+    # exponent 0 and no implicit 1, so the 1 that float32 adds is subtracted again.
     exponent = np.uint32(m & np.uint32(0x0F800000))
     tiny = np.float32(np.uint32(m + _HALF_NORMAL).view(np.float32) - _HALF_LEAST).view(np.uint32)
     r = (
@@ -82,19 +80,21 @@ def widen_half(h):
     return np.uint32(r | ((np.uint32(h) & np.uint32(0x8000)) << np.uint32(16)))
 
 
-# Runs of values begin at an unsigned place: no slices, no negative indices. Functions of two arrays
-# return nothing and call none of that kind: otherwise LLVM keeps the counting of references, 22 ns
-# a row.
+# Rows are given by an unsigned start, not by a slice: so numba checks for no negative index.
+# Functions of two arrays return nothing and call no other such function. Otherwise LLVM keeps the
+# counting of references, 22 ns a row.
 
 
 @kernel
 def largest(bits, start, count, form):
-    """The largest magnitude in a run of float32 bits, as bits: of the finite values, or for int8 of
-    all."""
+    """The largest magnitude in a run of float32 bits, as bits.
+
+    Infinities and NaN are skipped, but not for int8.
+    """
     worst = np.uint32(0)
     limit = _INF
     if form == INT8:
-        # An int8 row has no infinities and NaN: they are to be found, and refused.
+        # An int8 row cannot hold infinities and NaN: the caller refuses what is found here.
         limit = np.uint32(0xFFFFFFFF)
     for j in range(count):
         a = np.uint32(bits[start + np.uint64(j)] & _ABS)
@@ -106,9 +106,9 @@ def largest(bits, start, count, form):
 def scale_for(worst):
     """The bits of the scale of an int8 row whose largest magnitude has the bits ``worst``.
 
-    The float32 nearest to a 127th of it; the next one where that is a subnormal number so much less
-    that the magnitude is beyond 127.5 times it, and the one before where 127 times that is
-    infinite.
+    The scale is the float32 nearest to magnitude / 127, with two exceptions. It is one step larger
+    where rounding to a subnormal left the magnitude above 127.5 scales. It is one step smaller
+    where 127 scales would be infinite.
     """
     magnitude = np.float64(np.uint32(worst).view(np.float32))
     nearest = np.float32(magnitude / _LEVELS)
@@ -121,10 +121,9 @@ def scale_for(worst):
 
 @kernel
 def to_level(u, scale):
-    """The int8 of the bits of a float32: multiples of the scale, ties to even; the scale is not
-    0."""
-    # The quotient in float64 is exact enough for a tie to be one; the limit is for a scale that was
-    # rounded down.
+    """A float32, given as bits, in multiples of a scale that is not 0; ties to even."""
+    # In float64 the quotient is exact enough to recognise ties. A scale that was rounded down may
+    # give more than 127.
     steps = np.rint(np.float64(np.uint32(u).view(np.float32)) / scale)
     return np.int32(min(max(steps, -_LEVELS), _LEVELS))
 
@@ -176,7 +175,7 @@ def widen_run(row, start, out, to, count, form):
 
 @kernel
 def round_run(source, start, out, to, count, form):
-    """Write a run of float32 bits as float16 or bfloat16 would give them back."""
+    """Write a run of float32 bits, rounded to float16 or bfloat16."""
     if form == BFLOAT16:
         for j in range(count):
             out[to + np.uint64(j)] = to_brain(source[start + np.uint64(j)])
@@ -187,7 +186,7 @@ def round_run(source, start, out, to, count, form):
 
 @kernel
 def round_levels(source, start, out, to, count, scale):
-    """Write a run of float32 bits as int8 with the bits of a ``scale`` would give them back."""
+    """Write a run of float32 bits, rounded to int8 levels; ``scale`` is given as bits."""
     factor = np.uint32(scale).view(np.float32)
     divisor = np.float64(factor) if scale else np.float64(1)
     for j in range(count):
@@ -197,10 +196,9 @@ def round_levels(source, start, out, to, count, scale):
 
 @kernel
 def narrow_rows(source, width, form, out, narrow_width, limit, worst):
-    """Write rows of float32 bits in fewer bytes; returns -1, or the first row with a magnitude of
-    ``limit`` or more.
+    """Write rows of float32 bits in fewer bytes, up to the first with a magnitude of ``limit``.
 
-    ``worst[0]`` becomes the largest magnitude, as bits.
+    Returns that row, or -1. ``worst[0]`` becomes the largest magnitude, as bits.
     """
     for row in range(len(out) // narrow_width):
         start = np.uint64(row * width)

@@ -1,4 +1,4 @@
-"""Parts of graphs of other libraries: edges and attributes of networkx, and edges of DGL."""
+"""Edges and attributes of networkx graphs, and edges of DGL graphs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _WAYS = {
 
 
 def library_of(given: object) -> str | None:
-    """Which of the libraries above an object is of, also one of a user's subclass; None: none."""
+    """The library above that an object's class, or a base of it, comes from; None if none."""
     for kind in type(given).__mro__:
         library = kind.__module__.partition(".")[0]
         if library in _WAYS:
@@ -37,8 +37,7 @@ def library_of(given: object) -> str | None:
 
 
 def way_of(given: object) -> str:
-    """The end of an error about an object that is no graph of the right kind: its type, and what
-    takes it."""
+    """The end of an error about a wrong object: its type, and which function takes it."""
     kind = type(given)
     name = kind.__name__
     if isinstance(given, str | os.PathLike):
@@ -58,11 +57,11 @@ def way_of(given: object) -> str:
 
 _NUMBERS = (bool, int, float, np.bool_, np.integer, np.floating)
 _FLOATS = (float, np.floating)
-_WIDE = 2**53  # from here on float64 holds not every integer
+_WIDE = 2**53  # float64 does not hold every integer from here on
 
 
 def networkx_edges(graph: Any) -> tuple[Array, Array]:
-    """Places of the two ends of every edge among ``graph.nodes``, int64."""
+    """Positions of both ends of every edge among ``graph.nodes``, int64."""
     index = {node: i for i, node in enumerate(graph.nodes)}
     ends = [(index[u], index[v]) for u, v in graph.edges()]
     pairs: Array = np.asarray(ends, dtype=np.int64).reshape(-1, 2)
@@ -72,8 +71,7 @@ def networkx_edges(graph: Any) -> tuple[Array, Array]:
 def number_attributes(
     graph: Any, where: str, *, unnamed: Collection[str] = ()
 ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """The attributes that are numbers on all vertices, and those that are on all edges, as fields
-    in the graph's order.
+    """Fields from the attributes that all vertices, or all edges, have as numbers.
 
     One warning, which begins with ``where``, names the attributes that are left out, except the
     ``unnamed`` ones.
@@ -83,7 +81,7 @@ def number_attributes(
     edges = _number_fields("edge", graph.edges(data=True), unnamed, left)
     if left:
         _log.warning(
-            "%s: what not all vertices or edges have a number of stays behind: %s",
+            "%s: some vertices or edges have no number for these, which are left out: %s",
             where,
             ", ".join(left),
         )
@@ -93,13 +91,12 @@ def number_attributes(
 def _number_fields(
     owner: str, view: Iterable[Any], unnamed: Collection[str], left: list[str]
 ) -> dict[str, Tensor]:
-    """The attributes that are numbers in every entry of a view; the others are appended to
-    ``left``."""
+    """Fields from the attributes that are numbers in every entry; others are added to ``left``."""
     rows = [entry[-1] for entry in view]
     fields = {}
     for name in dict.fromkeys(name for row in rows for name in row):
         values = _numbers([row.get(name) for row in rows])
-        # Other names could not be written to a manifest, or would break the lines of a table.
+        # A manifest cannot hold other names, and line breaks would spoil tables.
         if values is not None and isinstance(name, str) and name.isprintable():
             fields[name] = values
         elif name not in unnamed:
@@ -114,7 +111,7 @@ def _numbers(values: Sequence[Any]) -> Tensor | None:
     array = np.array(values)
     if array.dtype.kind not in "biuf" or array.dtype.itemsize > 8:
         return None
-    # NumPy makes floats of integers among floats, and of integers beyond int64.
+    # NumPy turns integers into floats when they stand among floats or do not fit int64.
     if array.dtype.kind == "f" and any(
         not isinstance(value, _FLOATS) and abs(int(value)) >= _WIDE for value in values
     ):
@@ -135,17 +132,17 @@ def dgl_csc(graph: Any, etype: tuple[str, str, str], layout: str) -> CSC:
     far = etype[0] if layout == "csc" else etype[2]
     num_src = int(graph.num_nodes(far))
     dtype = id_dtype(max(num_src, len(indptr) - 1), len(indices))
-    # DGL writes ids out even where they only count 0, 1, 2...; without them each edge of a batch
-    # costs one random read less.
+    # DGL stores edge ids even where they only count 0, 1, 2... Without them each sampled edge saves
+    # a random read.
     counting = len(edge_ids) < len(indices) or bool(_csc.is_sorted(edge_ids.numpy()))
     ids = None if counting else edge_ids.to(dtype, copy=True)
     return CSC(indptr.to(dtype, copy=True), indices.to(dtype, copy=True), num_src, ids)
 
 
 def _check_dgl_edges(graph: Any, etype: tuple[str, str, str], layout: str) -> None:
-    """Check the edges from which DGL will make a layout, in the dtype that they have.
+    """Check the edges that DGL is about to convert to a layout.
 
-    DGL checks no id when it makes one layout from another: wrong ones would make it write anywhere.
+    DGL checks no ids when it converts: a wrong one would make it write out of bounds.
     """
     made = graph._graph.get_relation_graph(graph.get_etype_id(etype)).formats()["created"]
     num_src = int(graph.num_nodes(etype[0]))

@@ -1,4 +1,4 @@
-"""CSC: the in-edges of one edge type, and how edge lists become one."""
+"""CSC: the in-edges of one edge type, made from edge lists."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _INT32_MAX = 2**31 - 1
 # Guards the making of every CSC's _scattered. Held while files are mapped again, which takes the
 # lock of `mapped` and no other.
 _lock = ForkLock()
-# How often a CSC looks whether its files were changed: the look takes 5 us, a small batch 50 us.
+# How often a CSC checks whether its files were changed. A check takes 5 us, a small batch 50 us.
 _CHECK_SECONDS = 0.05
-# Rows of a block whose first edge is kept: of int32, one page of offsets.
+# `_page_starts` keeps the first edge of every block of this many rows: a page of int32 offsets.
 _ROWS_PER_BLOCK = 1024
 _ID_DTYPES = (torch.int32, torch.int64)
-# Attributes that can be made again, or that are of this process's mappings.
+# Attributes that can be recomputed, or that belong to this process's mappings.
 _NOT_PICKLED = ("_ascending", "_files", "_in_memory", "_page_starts", "_scattered", "pages")
 _NO_IDS = {
     torch.bool,
@@ -65,10 +65,10 @@ class CSC:
             edges.
         indices: Shape ``(num_edges,)``, the same dtype, source ids.
         num_src: Number of source vertices; ``indices`` are below it.
-        edge_ids: Shape ``(num_edges,)``, int32 or int64: the caller's id of each edge. None: its
-            position.
-        pages: The pages of arrays on disk, see :attr:`scattered`; None: batches need not ask for
-            any.
+        edge_ids: Shape ``(num_edges,)``, int32 or int64: the caller's id of each edge. Default:
+            its position.
+        pages: Pages of the arrays on disk, which batches request before they read; see
+            :attr:`scattered`. Default: no array is on disk.
 
     Raises:
         TypeError: An array is not a 1-D int32 or int64 CPU tensor.
@@ -114,10 +114,10 @@ class CSC:
         *,
         names: tuple[str, str] = ("src", "dst"),
     ) -> CSC:
-        """Compress the two ends of every edge; see ``Graph.from_coo``.
+        """Build from the two ends of every edge; see ``Graph.from_coo``.
 
-        ``num_nodes`` may be the numbers of sources and of destinations, for ends of different
-        types. ``names`` are the names of the ends in errors.
+        ``num_nodes`` may be a pair, the numbers of sources and of destinations, for ends of
+        different types. ``names`` are the names of the ends in errors.
         """
         src, dst = as_ids(names[0], src), as_ids(names[1], dst)
         if len(src) != len(dst):
@@ -151,13 +151,13 @@ class CSC:
 
     @property
     def arrays(self) -> tuple[Array, Array]:
-        """``indptr`` and ``indices`` as kernels take them."""
+        """``indptr`` and ``indices`` as NumPy arrays, for kernels."""
         return self.indptr.numpy(), self.indices.numpy()
 
     @property
     def scattered(self) -> CSC:
-        """The same edges for scattered reads, with :attr:`pages` if large arrays are on disk and
-        not in memory.
+        """The same edges for random access: with :attr:`pages` if large arrays must be read from
+        disk.
 
         Passes over all edges use this CSC itself, for which the system reads ahead. The arrays must
         not be written to.
@@ -176,16 +176,15 @@ class CSC:
 
     @property
     def disk_pages(self) -> CSCPages | None:
-        """The pages of :attr:`scattered` arrays, in memory or not; None where no large one is on
-        disk."""
+        """Pages of the :attr:`scattered` arrays; None if no large array is in a file."""
         own = self._scattered
         return self.pages if own is None else own.pages
 
     @cached_property
     def _in_memory(self) -> CSC:
-        """The same arrays while all of their pages are in memory."""
+        """The same arrays without pages, for while all of them are in memory."""
         csc = CSC(self.indptr, self.indices, self.num_src, self.edge_ids)
-        vars(csc)["_scattered"] = None  # or it would map its files once more
+        vars(csc)["_scattered"] = None  # else it would map its files again
         return csc
 
     @cached_property
@@ -195,16 +194,15 @@ class CSC:
         return [file for file in map(MappedFile.of, arrays) if file is not None]
 
     def check_files(self) -> None:
-        """Raise FormatError where a file of the arrays was shortened, written or replaced since it
-        was opened."""
+        """Raise FormatError if a file of the arrays was changed since it was opened."""
         for file in self._files:
             file.check()
 
     @cached_property
     def _scattered(self) -> CSC | None:
         with _lock:
-            # cached_property takes no lock itself. All threads must get the same one: pages that
-            # are kept in memory belong to it.
+            # cached_property takes no lock itself. All threads must get the same CSC, because the
+            # pages that are kept in memory belong to it.
             if "_scattered" not in vars(self):
                 vars(self)["_scattered"] = self._map_scattered()
             made: CSC | None = vars(self)["_scattered"]
@@ -212,7 +210,7 @@ class CSC:
 
     def _map_scattered(self) -> CSC | None:
         if self.pages is not None:
-            return None  # it is one
+            return None  # this is the scattered one
         found = scattered(self.indptr, self.indices, self.edge_ids)
         if found is None:
             return None
@@ -220,14 +218,14 @@ class CSC:
         return CSC(indptr, indices, self.num_src, edge_ids, pages)
 
     def __getstate__(self) -> dict[str, Any]:
-        """State to pickle: mapped arrays are pickled once, as plain memory."""
+        """The state to pickle; mapped arrays are pickled once, as plain memory."""
         state = dict(vars(self))
         for name in _NOT_PICKLED:
             state.pop(name, None)
         return state
 
     def validate(self) -> None:
-        """Check every id, at the first call only; called before all edges are counted or moved.
+        """Check every id, at the first call only. Called before all edges are counted or moved.
 
         Raises:
             FormatError: A file of the arrays was changed since it was opened.
@@ -237,8 +235,7 @@ class CSC:
         _ = self._is_valid
 
     def check_rows(self) -> None:
-        """Raise FormatError if ``indptr`` decreases; reads it at every call, for passes over a file
-        that may be damaged."""
+        """Raise FormatError if ``indptr`` decreases; unlike :meth:`validate` at every call."""
         from . import _csc
 
         self.check_files()
@@ -249,7 +246,7 @@ class CSC:
     def _is_valid(self) -> bool:
         from . import _csc
 
-        # Kernels index by ids: with those of a corrupt file they would write anywhere.
+        # Kernels index by ids: with those of a corrupt file they would write out of bounds.
         if not _csc.is_sorted(self.indptr.numpy()):
             raise ValueError("indptr must be non-decreasing, got a decreasing entry")
         check_range("indices", self.indices, self.num_src)
@@ -269,14 +266,13 @@ class CSC:
         flipped = _compress(self.destinations(), self.indices, self.num_dst, self.num_src)
         if self.edge_ids is None:
             return flipped
-        # Without edge_ids the sources were in order already: an edge's place is the one it had.
+        # Without edge_ids the sources were in order already, so every edge kept its position.
         ids = self.edge_ids if flipped.edge_ids is None else self.edge_ids[flipped.edge_ids.long()]
         return CSC(flipped.indptr, flipped.indices, flipped.num_src, ids)
 
     @property
     def with_ascending_rows(self) -> CSC:
-        """The same edges, each row in the order of its sources; made at the first call, and
-        kept."""
+        """The same edges, each row sorted by source; built at the first call and kept."""
         made = self._ascending
         return self if made is None else made
 
@@ -286,19 +282,17 @@ class CSC:
 
         self.validate()
         if _csc.rows_are_sorted(*self.arrays):
-            return None  # not itself: that would be a reference to itself
+            return None  # not self, which would be a reference cycle
         return self.transpose().transpose()  # two stable counting sorts, by destination and source
 
     def positions_of(self, edge_ids: Tensor) -> Tensor:
-        """Positions of edges in ``indices``, given their ids: shape ``(n,)``, the dtype of
-        ``indices``.
+        """Positions in ``indices`` of edges, given by id: shape ``(n,)``, the dtype of ``indices``.
 
-        The first call of a CSC with ``edge_ids`` inverts them (once; 4 or 8 bytes an edge are
-        kept).
+        The first call inverts ``edge_ids``, and keeps 4 or 8 bytes an edge.
 
         Raises:
-            IndexError: An id is outside ``[0, num_edges)``.
-            ValueError: Two edges have the same id, or one has an id outside of that.
+            IndexError: A given id is outside ``[0, num_edges)``.
+            ValueError: Two edges of the graph have the same id, or one has an id outside of that.
         """
         check_range("edge ids", edge_ids, self.num_edges, IndexError)
         if self.edge_ids is None:
@@ -312,7 +306,7 @@ class CSC:
         return inverse
 
     def places(self) -> Tensor:
-        """A copy of the edge ids, int64, which are the places of the edges in another order.
+        """A copy of the edge ids, int64, checked to be a permutation.
 
         Raises:
             ValueError: An id is outside ``[0, num_edges)``, or two edges have the same.
@@ -343,8 +337,7 @@ class CSC:
         return ends
 
     def copy(self, dtype: torch.dtype | None = None) -> CSC:
-        """The same edges, without ids, in new memory: for libraries that write by offsets which
-        they do not check.
+        """The same edges, without ids, in new memory and checked: for libraries that check nothing.
 
         Raises:
             ValueError: As :meth:`validate`.
@@ -375,8 +368,11 @@ class CSC:
         return self.indices[positions.long()], dst.to(self.indices.dtype)
 
     def _ends_on_disk(self, own: CSC, pages: CSCPages, positions: Tensor) -> tuple[Tensor, Tensor]:
-        """The same from disk, where a bisection of all rows would read a dozen pages for each edge,
-        one after the other: bisect the first edges of blocks, in memory, then one block."""
+        """:meth:`ends_at` from disk.
+
+        A bisection of all offsets would read a dozen pages for each edge, one after the other. So
+        it bisects the first edges of the blocks, which are in memory, and then one block.
+        """
         from . import _csc
 
         pages.need_edges(positions.numpy())
@@ -410,12 +406,11 @@ class CSC:
 
 
 def all_scattered(cscs: Iterable[CSC]) -> list[CSC]:
-    """:attr:`CSC.scattered` of each, for a batch: without a call for those that are known to lie in
-    memory."""
+    """:attr:`CSC.scattered` of each, without a call for those that are in memory."""
     found = []
     for csc in cscs:
         known = vars(csc)
-        # Both are cached properties: what is not known yet is asked for.
+        # Both are cached properties. Where one has no value yet, `scattered` computes it.
         in_memory = known.get("_scattered", csc) is None and not known.get("_files", True)
         found.append(csc if in_memory else csc.scattered)
     return found
@@ -432,7 +427,7 @@ def _check_ids(name: str, value: Any) -> None:
 
 
 def as_ids(name: str, value: Any) -> Tensor:
-    """Any integer array or list as a 1-D contiguous int32 or int64 tensor."""
+    """An integer array or list as a 1-D contiguous int32 or int64 tensor."""
     if not isinstance(value, Tensor):
         try:
             array: Array = np.asarray(value)
@@ -462,12 +457,12 @@ def no_ids() -> Tensor:
 
 
 def writeable(array: Array) -> Array:
-    """The array, or a copy where it is read-only: torch has no read-only tensors."""
+    """The array, or a copy if it is read-only, since torch has no read-only tensors."""
     return array if array.flags.writeable else array.copy()
 
 
 def id_range(ids: Tensor) -> tuple[int, int]:
-    """Smallest and largest id; (0, -1) without ids."""
+    """Smallest and largest id; ``(0, -1)`` if there are no ids."""
     if len(ids) == 0:
         return 0, -1
     low, high = torch.aminmax(ids)
@@ -475,8 +470,10 @@ def id_range(ids: Tensor) -> tuple[int, int]:
 
 
 def check_range(name: str, ids: Tensor, limit: int, error: type[Exception] = ValueError) -> None:
-    """Raise ``error`` unless every id is in ``[0, limit)``; TypeError, ValueError for others than
-    1-D integers."""
+    """Raise ``error`` unless every id is in ``[0, limit)``.
+
+    Raises TypeError for anything but integers, ValueError unless they are 1-D.
+    """
     if not isinstance(ids, Tensor) or ids.dtype in _NO_IDS:
         got = ids.dtype if isinstance(ids, Tensor) else type(ids).__name__
         raise TypeError(f"{name} must be a tensor of integers, got {got}")
@@ -496,12 +493,12 @@ def _count(ids: Tensor, limit: int) -> Tensor:
 
 
 FEW_EDGES = 2**15
-"""Edges that torch sorts: the same bits as the kernels', which take half a second to import. Torch
-takes 1 ms for so many, the kernels 0.1 ms."""
+"""Up to this many edges are sorted by torch, with the same bits as the kernels'. Torch takes 1 ms
+for them and the kernels 0.1 ms, but importing the kernels takes half a second."""
 
 
 def _compress_few(src: Tensor, dst: Tensor, num_src: int, num_dst: int, dtype: torch.dtype) -> CSC:
-    # A copy: what a mapped file holds may change between the check and its use.
+    # A copy, because a mapped file may change between the check and the use.
     dst = dst.clone()
     low, high = id_range(dst)
     if low < 0 or high >= num_dst:
@@ -509,7 +506,7 @@ def _compress_few(src: Tensor, dst: Tensor, num_src: int, num_dst: int, dtype: t
     order = torch.argsort(dst, stable=True)
     indptr = torch.zeros(num_dst + 1, dtype=dtype, device="cpu")
     indptr[1:] = torch.cumsum(torch.bincount(dst, minlength=num_dst), 0)
-    # The ids of sorted edges would only count 0, 1, 2...
+    # Edge ids of sorted edges would only count 0, 1, 2...
     in_order = bool((dst[1:] >= dst[:-1]).all())
     return CSC(indptr, src[order].to(dtype), num_src, None if in_order else order.to(dtype))
 
@@ -527,6 +524,6 @@ def _compress(src: Tensor, dst: Tensor, num_src: int, num_dst: int) -> CSC:
     indices = torch.empty(len(src), dtype=dtype, device="cpu")
     edge_ids = torch.empty(len(src), dtype=dtype, device="cpu")
     _csc.fill_csc(src.numpy(), dst.numpy(), cursor.numpy(), indices.numpy(), edge_ids.numpy())
-    # The ids of sorted edges would only count 0, 1, 2...
+    # Edge ids of sorted edges would only count 0, 1, 2...
     in_order = bool(_csc.is_sorted(dst.numpy()))
     return CSC(indptr, indices, num_src, None if in_order else edge_ids)

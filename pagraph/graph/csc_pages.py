@@ -1,5 +1,4 @@
-"""Arrays of a CSC in mapped files: mapped once more for scattered reads, and requested before
-they are touched."""
+"""Arrays of a CSC in mapped files, mapped again for random access and requested ahead of reads."""
 
 from __future__ import annotations
 
@@ -18,12 +17,11 @@ from .mapped import MappedFile
 Array = Any  # a NumPy array; its element type is a matter of the kernels
 
 LEAST_BYTES = 64 * 2**20
-"""Smaller arrays are read as they are: the system's read-ahead brings them in within a few
-batches."""
+"""Smaller arrays keep their mapping: the system's read-ahead loads them within a few batches."""
 
-# How long an answer of CSCPages.are_in_memory holds. A look takes some 100 us.
+# How long an answer of CSCPages.are_in_memory holds. A look takes about 100 us.
 _LOOK_SECONDS = 0.05
-_CALM = 16  # hops without a read, after which the pages of batches count as in memory
+_CALM = 16  # after this many hops without a read, all pages count as in memory
 _LOOKS = 128  # pages of an array in a sample
 
 _ONE: Array = np.array([1], dtype=np.int64)
@@ -34,7 +32,8 @@ class FilePages:
 
     Args:
         array: 1-D, contiguous.
-        file: The mapping that it lies in; None if the user mapped it: its file is not watched.
+        file: The mapping that it lies in. None if the user mapped it: then changes of the file are
+            not noticed.
     """
 
     def __init__(self, array: Tensor, file: MappedFile | None) -> None:
@@ -61,12 +60,12 @@ class FilePages:
 
 
 class CSCPages:
-    """Announcements of reads of a CSC whose arrays are on disk; None stands for an array in memory.
+    """Requests the pages of a CSC on disk before batches read them.
 
     Attributes:
-        indptr: Pages of the offsets.
-        indices: Pages of the source ids.
-        edge_ids: Pages of the edge ids.
+        indptr: Pages of the offsets; None if they are in memory.
+        indices: Pages of the source ids, or None.
+        edge_ids: Pages of the edge ids, or None.
     """
 
     def __init__(
@@ -75,17 +74,16 @@ class CSCPages:
         self.indptr = indptr
         self.indices = indices
         self.edge_ids = edge_ids
-        # Written by all threads without a lock: a lost count or look only comes a little later.
+        # All threads write these without a lock. A lost update only delays the next look.
         self._looked = -_LOOK_SECONDS
         self._in_memory = False
         self._calm = 0  # hops since pages were last read from disk
 
     def are_in_memory(self) -> bool:
-        """Whether all pages that batches read now are in memory, so that none need be asked for.
+        """Whether all pages that batches read now are in memory, so that none must be requested.
 
-        That is so if all pages of a sample are, or if none had to be read for some hops. The answer
-        is kept for a while: batches of 200 seeds with fan-out 10,5 took 2 ms where each hop looked
-        again.
+        True if all pages of a sample are, or if none had to be read for some hops. The answer is
+        kept for a while: batches of 200 seeds with fan-out 10,5 took 2 ms when each hop looked.
         """
         now = time.monotonic()
         if now - self._looked > _LOOK_SECONDS:
@@ -100,31 +98,31 @@ class CSCPages:
 
     @property
     def files(self) -> list[FilePages]:
-        """Those of the arrays on disk."""
+        """The pages of each array on disk."""
         return [pages for pages in (self.indptr, self.indices, self.edge_ids) if pages is not None]
 
     def need_offsets(self, vertices: Array, length: int = 1) -> None:
-        """The offsets of ``length`` rows from each of ``vertices`` on will be read, with the end of
-        the last."""
+        """Request the offsets of ``length`` rows from each of ``vertices`` on."""
+        # One more offset ends the last row.
         self._need(self.indptr, vertices, np.array([length + 1]))
 
     def need_edges(self, starts: Array, lengths: Array = _ONE) -> None:
-        """The sources of runs of edges, of one each by default, will be read."""
+        """Request the sources of runs of edges; each run is one edge by default."""
         self._need(self.indices, starts, lengths)
 
     def need_ids(self, positions: Array) -> None:
-        """The ids of the edges at ``positions`` will be read."""
+        """Request the ids of the edges at ``positions``."""
         self._need(self.edge_ids, positions)
 
 
 def scattered(
     indptr: Tensor, indices: Tensor, edge_ids: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor | None, CSCPages] | None:
-    """The same arrays for scattered reads, with their pages; None if no large array is on disk.
+    """The arrays mapped again for random access, with their pages; None if none is large and on
+    disk.
 
-    Each page fault of a mapping brings the system's read-ahead, some megabytes where a batch wants
-    a page. That suits passes in order, which keep the mapping that they have. Batches get another
-    one, without read-ahead.
+    A page fault triggers the system's read-ahead: megabytes where a batch wants one page. That
+    suits sequential passes, which keep the first mapping. Batches get one without read-ahead.
     """
     arrays = [_mapped_again(array) for array in (indptr, indices, edge_ids)]
     files = [pages for _, pages in arrays]
@@ -145,7 +143,7 @@ def _mapped_again(array: Tensor | None) -> tuple[Tensor | None, FilePages | None
         return array, None
     known = MappedFile.of(array)
     if known is None:
-        # The user mapped it and may write to it; another mapping would not show that.
+        # The user mapped it and may write to it: a second mapping would not show the writes.
         return array, FilePages(array, None)
     file = known.again()
     file.madvise(mmap.MADV_RANDOM)

@@ -1,5 +1,4 @@
-"""Fields of vertices and edges: their values by name, what may be one, and whether one was
-written."""
+"""Fields of vertices and edges: dictionaries of rows by name, and versions that show writes."""
 
 from __future__ import annotations
 
@@ -25,12 +24,12 @@ FieldValue = Tensor | IndexedRows | NarrowRows
 
 V = TypeVar("V")
 Default = TypeVar("Default")
-# Of hundreds of fields a repr names the first ones.
+# Graphs may have hundreds of fields: a repr is cut to this many characters.
 _LONGEST_FIELDS = 300
 
 
 def nearest(name: object, names: Iterable[object]) -> str:
-    """The end of an error about a wrong name: the right one that is nearest; "" where none is."""
+    """The end of an error about a wrong name, which suggests a similar one; "" if none is."""
     if not isinstance(name, str):
         return ""
     near = difflib.get_close_matches(name, [each for each in names if isinstance(each, str)], n=1)
@@ -46,7 +45,7 @@ def unknown_name(name: object, names: Iterable[object], what: str) -> KeyError:
 
 
 def rows_text(fields: Mapping[str, Any]) -> str:
-    """Fields in a few words: their names, dtypes and shapes.
+    """Names, dtypes and shapes of fields, on one line.
 
     >>> rows_text({"feat": torch.zeros(3, 4), "label": torch.zeros(3, dtype=torch.int64)})
     'feat: float32 [3, 4], label: int64 [3]'
@@ -60,13 +59,13 @@ def rows_text(fields: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True)
 class FrameColumn:
-    """A column of a part of a ``TensorFrame`` that is one field.
+    """A column of a ``TensorFrame`` that is stored as, or within, one field.
 
     Attributes:
-        name: The column.
-        width: Numbers in a row.
-        stats: Its statistics, by the names of PyTorch Frame's ``StatType``: numbers, words and
-            lists of these, None for NaN.
+        name: Name of the column.
+        width: Numbers per row.
+        stats: Its statistics, keyed by the names of PyTorch Frame's ``StatType``: numbers, words
+            and lists of these, None for NaN.
     """
 
     name: str
@@ -76,12 +75,12 @@ class FrameColumn:
 
 @dataclass(frozen=True)
 class FieldNote:
-    """What the numbers of a field stand for.
+    """What the numbers of a field mean.
 
     Attributes:
-        unit: Of times: "seconds", "microseconds" or "nanoseconds" since 1970; empty for others.
-        words: Of codes: the word that each number stands for, from 0 on.
-        frame: Of a part of a ``TensorFrame``: its columns.
+        unit: For times, "seconds", "microseconds" or "nanoseconds" since 1970; else empty.
+        words: For codes, the word of each number, from 0 on.
+        frame: For a part of a ``TensorFrame``, its columns.
     """
 
     unit: str = ""
@@ -89,19 +88,19 @@ class FieldNote:
     frame: tuple[FrameColumn, ...] = ()
 
 
-# Libraries whose columns have types that NumPy may not know: dates, categories, missing integers.
+# Libraries whose columns have types that NumPy may lack: dates, categories, missing integers.
 _TYPED = ("polars", "pyarrow", "duckdb", "_duckdb")
 
 
 def _is_typed(value: Any) -> bool:
-    """Whether values have types of which their array would lose something."""
+    """Whether converting the values to a NumPy array would lose some of their types."""
     if isinstance(value, np.ndarray):
         return bool(value.dtype.kind == "M")
     module = type(value).__module__.partition(".")[0]
     if module != "pandas":
         has_rows = hasattr(value, "__arrow_c_stream__") and not hasattr(value, "__array__")
         return module in _TYPED or has_rows
-    # Numbers of one dtype of NumPy's are an array already.
+    # Numbers of a single NumPy dtype convert without loss.
     dtypes = set(value.dtypes) if value.ndim == 2 else {value.dtype}
     return len(dtypes) != 1 or not all(
         isinstance(dtype, np.dtype) and dtype.kind in "biufc" for dtype in dtypes
@@ -109,32 +108,32 @@ def _is_typed(value: Any) -> bool:
 
 
 class Named(dict[str, V]):
-    """A dictionary by name, of a batch's rows say; KeyError says which names there are."""
+    """A dictionary by name, such as a batch's rows; its KeyError lists the names."""
 
     def __missing__(self, name: str) -> NoReturn:
-        # Called by dict itself, and only where nothing was found: reading costs what it does.
+        # dict calls this only when it finds nothing, so look-ups are as fast as dict's.
         raise unknown_name(name, self, "field")
 
 
 class Fields(Named[Any]):
-    """A dictionary from name to rows: tensors, ``IndexedRows`` or ``NarrowRows``; anything else
-    becomes a tensor.
+    """A dictionary from name to rows: tensors, ``IndexedRows`` or ``NarrowRows``.
 
-    An editor takes ``fields[name]`` for a tensor, which all are but rows that were given by
-    reference or in fewer bytes.
+    Anything else is converted to a tensor. For type checkers ``fields[name]`` is a tensor, since
+    only rows given by reference or in fewer bytes are not.
 
     Args:
-        owner: What has the rows, for errors: "vertex" or "edge".
-        rows: How many rows each field must have.
-        fields: The first fields.
+        owner: What the rows belong to, for errors: "vertex" or "edge".
+        rows: Number of rows that each field must have.
+        fields: The initial fields.
 
     Attributes:
-        notes: What the numbers of some fields stand for; a field that is put in again has no note.
-        columns: The columns of a table that some fields were read from, in the same way.
+        notes: What the numbers of some fields mean. Assigning a field drops its note.
+        columns: The columns of a table that some fields were read from. Assigning a field drops
+            its entry.
 
     Raises:
-        ValueError: A field that is put in has another number of rows.
-        TypeError: Its rows are no numbers.
+        ValueError: An assigned field has another number of rows.
+        TypeError: Its rows are not numbers.
     """
 
     def __init__(self, owner: str, rows: int, fields: Mapping[str, Any] | None = None) -> None:
@@ -177,7 +176,7 @@ class Fields(Named[Any]):
 
     @staticmethod
     def _as_tensor(name: str, value: Any) -> Tensor:
-        # Columns of pandas, too: torch would read them element by element.
+        # This includes columns of pandas, which torch would read element by element.
         if hasattr(value, "__array__"):
             value = writeable(np.asarray(value))
         try:
@@ -187,13 +186,13 @@ class Fields(Named[Any]):
                 f"field {shortened(repr(name))} must be a tensor or rows of numbers: {error}"
             ) from None
 
-    # dict's own methods would put values in without calling __setitem__, which checks them.
+    # dict's own methods would bypass the checks of __setitem__.
 
     def update(self, *fields: Any, **more: Any) -> None:
         """Like ``dict.update``; entries before an invalid one are kept."""
         for name, value in dict(*fields, **more).items():
             self[name] = value
-        # The same values from another graph stand for the same.
+        # Values copied from another graph keep their meaning.
         for given in fields:
             self.notes.update(getattr(given, "notes", {}))
 
@@ -208,11 +207,11 @@ class Fields(Named[Any]):
         return self
 
     def __repr__(self) -> str:
-        # dict's own would print millions of values, and read those on disk.
+        # dict's own would print millions of values and read files.
         return f"Fields({rows_text(self)})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # dict's own would fill an object that __init__ has not told its number of rows.
+        # dict's own would call __setitem__ before __init__ has set the number of rows.
         return _fields_of, (type(self), self._owner, self._rows, dict(self), self.notes)
 
 
@@ -227,14 +226,13 @@ def _fields_of(
 
 @dataclass(frozen=True, eq=False, repr=False)
 class FieldVersion:
-    """A tensor's memory, layout and write count at one moment, to be compared with a later moment.
+    """A tensor's memory, layout and write count at one moment, to compare with a later one.
 
-    Equal versions mean that the values are the same, unless they were written behind torch's back
-    (through a NumPy view, ``tensor.data``, or by another process). The memory is known by a weak
-    reference: a version keeps no replaced tensor alive, and a new tensor at the same address is not
-    taken for the old one. Tensors made in inference mode count no writes: their versions equal
-    nothing, not even themselves. ``ids`` is the version of the ids of rows by reference, None for
-    others.
+    Equal versions mean equal values, unless they were written behind torch's back (through a NumPy
+    view, ``tensor.data``, or by another process). Memory is identified by a weak reference: so a
+    version keeps no replaced tensor alive, and a new tensor at the same address is not mistaken for
+    the old one. Tensors made in inference mode count no writes, so their versions equal nothing,
+    not even themselves. ``ids`` is the version of the ids of rows by reference, else None.
     """
 
     storage: weakref.ref[torch.UntypedStorage]
@@ -278,7 +276,7 @@ class FieldVersion:
             return False
         if self.ids != other.ids:
             return False
-        # Dead references are equal to nothing: another storage may be where that one was.
+        # A dead reference equals nothing: another storage may now be at its address.
         storage = self.storage()
         return storage is not None and storage is other.storage()
 
@@ -289,12 +287,12 @@ class FieldVersion:
 
 
 def stored_tensor(values: Tensor | StoredRows) -> Tensor:
-    """The tensor in whose memory the rows are."""
+    """The tensor that holds the rows as they are stored."""
     return values if isinstance(values, Tensor) else values.tensor
 
 
 def stored_row_bytes(values: FieldValue) -> int:
-    """Bytes of a row where it is kept: on disk, in a cache, over a bus."""
+    """Bytes of a row as it is stored on disk or in a cache, and sent over a bus."""
     stored = stored_tensor(values)
     return math.prod(stored.shape[1:]) * stored.element_size()
 
@@ -305,8 +303,7 @@ def materialized(values: FieldValue) -> Tensor:
 
 
 def is_single(value: Any) -> bool:
-    """Whether a value is None, one number or one word: it describes a whole graph and is no
-    field."""
+    """Whether a value is None, one number or one word, which describes a graph and is no field."""
     if isinstance(value, Tensor):
         return value.numel() <= 1
     if isinstance(value, np.ndarray):
@@ -317,8 +314,7 @@ def is_single(value: Any) -> bool:
 
 
 def mask_of(fields: Mapping[str, FieldValue], name: str) -> Tensor | None:
-    """The mask ``name`` among the fields of vertices as booleans, whatever its dtype; None if
-    there is no such field.
+    """The vertex field ``name`` as a boolean mask; None if there is no such field.
 
     Raises:
         ValueError: It is not 1-D.

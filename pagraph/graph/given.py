@@ -1,4 +1,4 @@
-"""Types of what a graph is made of: ids, values, and graphs of other libraries."""
+"""Types of what graphs are built from: ids, values, and other libraries' objects."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor
 
 
 class ArrayColumn(Protocol):
-    """A column of pandas, polars or Arrow, which is an array when asked."""
+    """A column of pandas, polars or Arrow that converts to an array."""
 
     def __array__(self) -> NDArray[Any]: ...
 
@@ -28,7 +28,7 @@ Keys = Mapping[str, str | Sequence[str] | None]
 TablesByName = Mapping[str, Any]
 """Table name to a DataFrame, an Arrow table or a relation."""
 
-# Objects of other libraries by what is read of them: the libraries need not be there.
+# Protocols name what is read of other libraries' objects, so that these need not be installed.
 
 
 class DGLGraph(Protocol):
@@ -92,7 +92,7 @@ class OGBDataset(Protocol):
         """What OGB knows of it."""
 
     def __getitem__(self, idx: Any, /) -> Any:
-        """The graph, and where it has such its labels."""
+        """The graph, and its labels if it has any."""
 
 
 class NetworkxGraph(Protocol):

@@ -1,4 +1,4 @@
-"""Graph: in-edges by destination (CSC), edge ids and fields, for one or several edge types."""
+"""Graph: in-edges in CSC form, edge ids and fields, for one or several edge types."""
 
 from __future__ import annotations
 
@@ -55,15 +55,15 @@ class Graph:
     """A directed graph stored by in-edges, with named fields on vertices and edges.
 
     Args:
-        csc: The in-edges, or one ``CSC`` for every edge type; none only where ``num_nodes`` names
-            vertex types.
+        csc: The in-edges, or one ``CSC`` for every edge type. The mapping may be empty only if
+            ``num_nodes`` names vertex types.
         num_nodes: Number of vertices, or a mapping from vertex type. Default: taken from ``csc``.
         ndata: Field name to a tensor with one row per vertex, or to ``IndexedRows``; for several
             vertex types, such a mapping per type.
         edata: The same for edges; rows are in the order of the edge ids.
 
     Raises:
-        ValueError: A CSC or a field does not have the number of rows that ``num_nodes`` says.
+        ValueError: The number of rows of a CSC or a field differs from ``num_nodes``.
 
     Example:
         >>> graph = Graph.from_coo([0, 1, 1], [1, 2, 2])
@@ -102,13 +102,13 @@ class Graph:
         self.tables: Any = None  # the schema of the tables that it was made of
         self._out_csc: dict[EdgeType, CSC] = {}
         # Guards _out_csc. Held while out-edges are built, so that no two threads build the same.
-        # Building takes at most the lock of `mapped`, whose holder takes no other.
+        # Building may take the lock of `mapped`, whose holder takes no other.
         self._lock = threading.Lock()
         self._num_nodes = self._node_counts(num_nodes)
         self._check_counts()
         self._ndata = {t: Fields("vertex", count) for t, count in self._num_nodes.items()}
         self._edata = {t: Fields("edge", csc.num_edges) for t, csc in self._csc.items()}
-        # By type where there are several, plain where there is one: annotations cannot say which.
+        # Fields come by type if there are several types, which annotations cannot express.
         nodes: Any = {self.node_types[0]: ndata} if len(self._num_nodes) == 1 else ndata or {}
         edges: Any = {self.edge_types[0]: edata} if len(self._csc) == 1 else edata or {}
         self._set_fields(nodes, edges)
@@ -159,8 +159,8 @@ class Graph:
             weight: Name of an edge field for the entries' values. Default: they are left out.
 
         Raises:
-            TypeError: It is no sparse matrix.
-            ValueError: The matrix is not square.
+            TypeError: ``matrix`` is not a scipy sparse matrix.
+            ValueError: ``matrix`` is not square.
         """
         if not hasattr(matrix, "tocoo"):
             raise TypeError(f"matrix must be a sparse matrix of scipy, got {way_of(matrix)}")
@@ -175,13 +175,13 @@ class Graph:
         """Build from a networkx graph; vertex ``i`` is the ``i``-th of ``graph.nodes``.
 
         Attributes that are numbers on all vertices, or on all edges, become fields of bools, int64
-        or float64 (NumPy's numbers keep their dtype); the others are left out, and one warning in
+        or float64 (NumPy's numbers keep their dtype). The others are left out, and one warning in
         the log names them. An undirected edge becomes two with the same fields, one in each
         direction (a self-loop stays one).
 
         Args:
             graph: The graph, of any of networkx's classes.
-            ndata: Further vertex fields; they stand in for attributes of the same names.
+            ndata: Further vertex fields, which replace attributes of the same names.
 
         Raises:
             TypeError: ``graph`` is something else.
@@ -202,8 +202,9 @@ class Graph:
 
     @classmethod
     def from_dgl(cls, graph: DGLGraph) -> Graph:
-        """Build from a ``dgl.DGLGraph`` on the CPU; fields are shared, ids are narrowed to int32
-        where they fit.
+        """Build from a ``dgl.DGLGraph`` on the CPU.
+
+        Fields are shared. The structure is copied, with int32 ids if they fit.
 
         Raises:
             TypeError: ``graph`` is something else.
@@ -227,21 +228,21 @@ class Graph:
     def from_pyg(cls, data: PyGData | PyGDataset) -> Graph:
         """Build from PyG's ``Data`` or ``HeteroData``, or a dataset with one graph; needs PyG.
 
-        Fields are shared, ids are narrowed to int32 where they fit. Dense tensors and arrays of
-        vertices and edges become fields, and a warning names what is left, but for single numbers
-        and words. An edge's id is its place in ``edge_index``. Structure is converted once for each
-        ``edge_index``: graphs and loaders of one share it. A ``Data`` with dicts by type
-        (``edge_index_dict``, ``num_nodes_dict``, ``x_dict``) becomes a graph of these.
+        Fields are shared; ids become int32 if they fit. Dense tensors and arrays of vertices and
+        edges become fields. A warning names what is left out, except single numbers and words. An
+        edge's id is its position in ``edge_index``. Each ``edge_index`` is converted once: all its
+        graphs and loaders share the result. A ``Data`` with dicts by type (``edge_index_dict``,
+        ``num_nodes_dict``, ``x_dict``) becomes a graph of several types.
 
         Raises:
             MissingDependencyError: PyG is not installed.
             TypeError: ``data`` is something else.
-            ValueError: A dataset holds another number of graphs than 1; an edge leads out of the
-                graph; a vertex type does not say how many vertices it has, or there is no type;
-                there are neither edges nor vertices; ``x`` has another number of rows; dicts by
-                type name other types than the edges'.
+            ValueError: A dataset does not hold exactly 1 graph; an edge leads out of the graph; a
+                vertex type does not say how many vertices it has, or there is no type; there are
+                neither edges nor vertices; ``x`` has another number of rows; dicts by type name
+                other types than the edges'.
         """
-        # Said here, since PyG may not be installed where a graph of DGL's is given.
+        # Checked here, before PyG is imported: who has a DGL graph may not have PyG.
         if library_of(data) in ("dgl", "networkx", "scipy") or isinstance(data, str | PathLike):
             raise TypeError(f"data must be a Data or HeteroData, got {way_of(data)}")
         graph: Graph = call_late("whole_graph", data)
@@ -249,13 +250,12 @@ class Graph:
 
     @classmethod
     def from_ogb(cls, dataset: OGBDataset) -> Graph:
-        """Build from a data set that OGB's package has read, with labels and the masks of its
-        split.
+        """Build from a dataset that the ``ogb`` package has loaded, with labels and split masks.
 
-        Vertex fields are ``feat``, ``label`` (one column of it 1-D), ``year`` and the like without
-        OGB's prefix, and ``train_mask``, ``val_mask`` and ``test_mask``; an edge field is ``feat``.
-        They are the same from plain arrays, PyG's and DGL's data sets. The sets of links of
-        ``ogb.linkproppred`` stay behind, with a warning. An edge's id is its place in OGB's
+        Vertex fields are ``feat``, ``label`` (1-D if it has one column), ``year`` and the like
+        without OGB's prefix, and ``train_mask``, ``val_mask`` and ``test_mask``. The edge field is
+        ``feat``. OGB's plain, PyG and DGL datasets give the same graph. The link splits of
+        ``ogb.linkproppred`` are left out, with a warning. An edge's id is its position in OGB's
         ``edge_index``.
 
         Args:
@@ -274,11 +274,11 @@ class Graph:
         """One edge type of a DGL graph: layout "csc" gives its in-edges, "csr" its out-edges as a
         CSC.
 
-        A copy: DGL hands out its own memory, and sorts rows in place in
-        ``global_uniform_negative_sampling``.
+        It is a copy, because DGL returns its own memory, whose rows
+        ``global_uniform_negative_sampling`` sorts in place.
 
         Raises:
-            ValueError: An id is outside the graph, as in one that ``dgl.load_graphs`` read from a
+            ValueError: An id is outside the graph, for example after ``dgl.load_graphs`` read a
                 damaged file.
         """
         return dgl_csc(graph, etype, layout)
@@ -301,36 +301,36 @@ class Graph:
         missing: float | Mapping[str, Mapping[str, float]] | None = None,
         fields: Mapping[str, Sequence[str]] | None = None,
     ) -> Graph:
-        """Build from tables with keys: rows become vertices, and what they refer to, edges.
+        """Build from tables with keys: rows become vertices, foreign keys become edges.
 
         The rows of each table are the vertices of a type, in their order. A foreign key, such as
         ``orders.user_id``, is an edge type ``("orders", "user_id", "users")`` with its reverse
-        ``("users", "rev_user_id", "orders")``; the edges have no fields. A table of two foreign
-        keys and no column more is an edge type of its own name. The time of a row is the field
-        ``time``, and the other columns become fields of their own names, as ``docs/formats.md``
-        says. Keys and times that are not given are inferred, and a line in the log says so for
-        each; :meth:`schema` shows them all.
+        ``("users", "rev_user_id", "orders")``; the edges have no fields. A table with only two
+        foreign keys becomes an edge type with the table's name. The time of a row is the field
+        ``time``. The other columns become fields with the columns' names, by the rules of
+        ``docs/formats.md``. Keys and times that are not given are inferred: the log has a line for
+        each, and :meth:`schema` shows them all.
 
         Args:
             tables: Table name to a DataFrame of pandas or polars, an Arrow table, a relation of
                 DuckDB, or anything with ``__arrow_c_stream__``; or a ``Database`` of RelBench,
                 which knows its keys and times.
-            keys: A table's name to the column, or columns, that tell its rows apart, and
-                ``"table.column"`` to the table whose key the column holds; None for no key.
-                Columns of a composite key are separated by commas.
-            times: A table's name to the column that is the time of its rows; None for no time.
-            orphans: "error", or "drop": foreign keys that no row has make no edge.
-            missing: What stands for missing integers, dates and booleans: a number for all, or one
-                by table and column, fractions among them. Else missing fractions are NaN, and
-                missing words always -1.
-            fields: A table's name to the columns that become fields. Default: all that can.
+            keys: Table name to the primary key's column, or columns, and ``"table.column"`` to the
+                table that a foreign key refers to; None for no key. Columns of a composite key are
+                separated by commas.
+            times: Table name to the column with the time of each row; None for no time.
+            orphans: "error", or "drop" to make no edge for foreign keys that match no row.
+            missing: Replaces missing integers, dates and booleans: a number for all, or one by
+                table and column, where it also replaces missing floats. Else missing floats are
+                NaN. Missing words are always -1.
+            fields: Table name to the columns that become fields. Default: all that can.
 
         Raises:
-            FormatError: A key is missing, there twice or points nowhere; or a column has missing
-                values for which nothing stands, or integers of more than 64 bits.
+            FormatError: A key is missing, duplicated or refers to no row; or a column has missing
+                values without a replacement, or integers of more than 64 bits.
             TypeError: A table is something else.
-            ValueError: Two readings are possible; the error names both, and the argument that
-                decides.
+            ValueError: The tables are ambiguous; the error names both readings, and the argument
+                that decides.
         """
         graph: Graph = call_late(
             "graph_from_tables",
@@ -344,9 +344,10 @@ class Graph:
         return graph
 
     def schema(self) -> Tabled:
-        """The vertex types, edge types and fields, with dtypes, units and words; of a graph that
-        :meth:`from_tables` made also keys and times, and what stayed behind. A notebook shows it
-        as tables, ``print`` as text.
+        """The vertex types, edge types and fields, with dtypes, units and words.
+
+        For a graph from :meth:`from_tables` also keys, times, and columns that were left out. A
+        notebook shows it as tables, ``print`` as text.
         """
         shown: Tabled = call_late("schema_of", self)
         return shown
@@ -370,8 +371,8 @@ class Graph:
 
     @cached_property
     def types(self) -> tuple[tuple[str, ...], tuple[EdgeType, ...], tuple[int, ...]]:
-        """The vertex types, the edge types, and the numbers of vertices; kept, since every batch
-        asks for them."""
+        """The vertex types, the edge types, and the numbers of vertices."""
+        # Cached, since every batch asks for them.
         return tuple(self._num_nodes), tuple(self._csc), tuple(self._num_nodes.values())
 
     @property
@@ -410,12 +411,11 @@ class Graph:
         return str(self._only("vertex", self.node_types))
 
     def adjacency(self, edge_dir: str, edge_type: EdgeType | None = None) -> CSC:
-        """The in-edges, or for "out" the out-edges reversed, which are built at the first call and
-        kept.
+        """The in-edges, or for "out" the out-edges, which are built at the first call and kept.
 
         Raises:
-            ValueError: "out" along an edge type whose two ends are of different types, or no
-                ``edge_type`` where there are several.
+            ValueError: "out" for an edge type between different vertex types, or no ``edge_type``
+                although there are several.
         """
         etype = edge_type if edge_type is not None else self._only("edge", self.edge_types)
         if edge_dir == "in":
@@ -428,14 +428,13 @@ class Graph:
         return self.out_csc_of(etype)
 
     def scattered(self, edge_dir: str) -> list[CSC]:
-        """:meth:`adjacency` of each edge type, for scattered reads."""
+        """:meth:`adjacency` of each edge type, for random access."""
         if edge_dir == "in":
             return all_scattered(self._csc.values())
         return all_scattered([self.adjacency(edge_dir, etype) for etype in self._csc])
 
     def out_csc_of(self, edge_type: EdgeType) -> CSC:
-        """The out-edges of ``edge_type`` as a CSC of the reversed graph; built at the first call,
-        and kept."""
+        """The out-edges as a CSC of the reversed graph; built at the first call and kept."""
         csc = self.csc_of(edge_type)
         with self._lock:
             if edge_type not in self._out_csc:
@@ -443,11 +442,12 @@ class Graph:
             return self._out_csc[edge_type]
 
     def set_out_csc(self, edge_type: EdgeType, csc: CSC) -> None:
-        """Let :meth:`out_csc_of` return these, the same edges in another order; copies of the graph
-        forget it.
+        """Let :meth:`out_csc_of` return these, the same edges in another order.
+
+        Copies of the graph do not keep it.
 
         Raises:
-            ValueError: There are not as many vertices and edges.
+            ValueError: The number of vertices or edges differs.
         """
         own = self.csc_of(edge_type)
         got = (csc.num_src, csc.num_dst, csc.num_edges)
@@ -468,8 +468,7 @@ class Graph:
         return self.csc.source_counts
 
     def reverse(self) -> Graph:
-        """The graph with every edge reversed (edge ids and fields kept), for sampling
-        out-neighbours."""
+        """The graph with every edge reversed; edge ids and fields are kept."""
         transposed = {etype[::-1]: csc.transpose() for etype, csc in self._csc.items()}
         reversed_ = Graph(transposed, self._num_nodes)
         reversed_._set_fields(
@@ -481,7 +480,7 @@ class Graph:
 
     @property
     def ndata(self) -> Fields:
-        """Vertex fields of a graph with one vertex type, tensors or ``IndexedRows``."""
+        """Vertex fields of a graph with one vertex type."""
         return self.node_fields(self._only("vertex", self.node_types))
 
     @property
@@ -490,7 +489,7 @@ class Graph:
         return self.edge_fields(self._only("edge", self.edge_types))
 
     def node_fields(self, node_type: str) -> Fields:
-        """Fields of one vertex type, tensors or ``IndexedRows``."""
+        """Fields of one vertex type."""
         return self._of_type(self._ndata, node_type)
 
     def edge_fields(self, edge_type: EdgeType) -> Fields:
@@ -498,8 +497,10 @@ class Graph:
         return self._of_type(self._edata, edge_type)
 
     def fields_named(self, name: str) -> list[FieldValue | None]:
-        """The field of this name of each vertex type, then of each edge type; None where there is
-        none. One call, as every batch in time asks."""
+        """The field ``name`` of each vertex type, then of each edge type; None where missing.
+
+        It is one call, since every batch of temporal sampling needs it.
+        """
         of_types = [*self._ndata.values(), *self._edata.values()]
         return [fields.get(name) for fields in of_types]
 
@@ -518,17 +519,16 @@ class Graph:
         node_type: str | None = None,
         edge_type: EdgeType | None = None,
     ) -> None:
-        """Attach a field: one row per vertex, or per edge if ``edge_type`` is given; a tensor or
-        ``IndexedRows``.
+        """Attach a field: one row per vertex, or per edge if ``edge_type`` is given.
 
         Columns of DataFrames, Arrow arrays and relations of DuckDB may also hold times and words,
-        which become integers, as ``docs/formats.md`` says for typed columns; a table gives one
-        number a column.
+        which become integers by the rules for typed columns in ``docs/formats.md``. Each column of
+        a table becomes a number in the row.
 
         Raises:
             ValueError: The number of rows is not the number of vertices or edges, or integers,
                 times or booleans are missing.
-            TypeError: The rows are no numbers, and nothing that becomes numbers.
+            TypeError: The rows cannot be converted to numbers.
             KeyError: The graph has no such type.
         """
         if edge_type is not None:
@@ -566,17 +566,15 @@ class Graph:
         return counts
 
     def _check_counts(self) -> None:
-        for (src_type, _, dst_type), csc in self._csc.items():
-            self._check_count(src_type, "num_src", csc.num_src)
-            self._check_count(dst_type, "num_dst", csc.num_dst)
-
-    def _check_count(self, node_type: str, what: str, got: int) -> None:
-        own = self._num_nodes.get(node_type)
-        if own != got:
-            raise ValueError(
-                f"num_nodes must agree with every CSC: {node_type!r} has {own}, a CSC has "
-                f"{what}={got}"
-            )
+        for edge_type, csc in self._csc.items():
+            for node_type, what in ((edge_type[0], "num_src"), (edge_type[2], "num_dst")):
+                own = self._num_nodes.get(node_type)
+                got = getattr(csc, what)
+                if own != got:
+                    raise ValueError(
+                        f"num_nodes must agree with every CSC: {node_type!r} has {own}, a CSC has "
+                        f"{what}={got}"
+                    )
 
     @staticmethod
     def _only(what: str, names: list[Any]) -> Any:
@@ -587,7 +585,7 @@ class Graph:
         return names[0]
 
     def __getstate__(self) -> dict[str, Any]:
-        """State to pickle: not the lock, nor what can be made again."""
+        """The state to pickle, without the lock and what can be recomputed."""
         return {
             name: value for name, value in vars(self).items() if name not in ("_lock", "_out_csc")
         }
@@ -612,7 +610,7 @@ class Graph:
 
     @staticmethod
     def _fields_text(name: str, of_types: Mapping[Any, Fields]) -> str:
-        """The fields in a repr: those of one type alone, else by type; "" where there are none."""
+        """The fields in a repr, by type if there are several; "" if there are no fields."""
         if len(of_types) == 1:
             (fields,) = of_types.values()
             return f", {name}={{{rows_text(fields)}}}" if fields else ""

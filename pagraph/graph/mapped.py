@@ -1,5 +1,5 @@
-"""Tensors over mapped memory: of arrays in ``.npy`` files, which are opened at once and read when
-touched; and of files without a name, for rows that do not fit into memory."""
+"""Tensors over mapped files: ``.npy`` arrays that are read when touched, and unnamed temporary
+files for rows that do not fit into memory."""
 
 from __future__ import annotations
 
@@ -21,23 +21,21 @@ from ..system.checks import StrPath
 from ..system.files import open_plain, read_npy_header
 from ..system.threads import ForkLock
 
-# The system reserves no swap for the pages that a private mapping might copy, so that files larger
-# than memory can be mapped. Python names the flag from 3.13 on; its value is the same on x86-64 and
-# ARM.
+# Reserve no swap for the pages that a private mapping might copy, so that files larger than memory
+# can be mapped. Python names the flag from 3.13 on. Its value is the same on x86-64 and ARM.
 _NORESERVE: int = getattr(mmap, "MAP_NORESERVE", 0x4000)
-# Below this the kernel's read-ahead brings a whole array in faster than rows asked for one at a
-# time.
+# Below this size the system's read-ahead loads a whole array faster than row by row.
 _RANDOM_FROM_BYTES = 64 * 2**20
 
 
 class MappedFile(mmap.mmap):
-    """A whole file in memory, copy-on-write, that remembers which file it was.
+    """A copy-on-write mapping of a whole file that notices when the file is changed.
 
     Attributes:
         path: Absolute path of the file.
         address: Where it is mapped.
         checked: When :meth:`check` was called last, by ``time.monotonic``.
-        is_read_once: Whether the file is only copied from, and pages that were copied may go.
+        is_read_once: Whether the file is only copied from, so that copied pages may be dropped.
     """
 
     path: str
@@ -60,14 +58,13 @@ class MappedFile(mmap.mmap):
 
     @classmethod
     def of(cls, tensor: Tensor) -> MappedFile | None:
-        """The mapping that a CPU tensor lies in; None if it is in memory, or was mapped by the
-        user."""
+        """The mapping that a CPU tensor lies in; None if it is in memory or mapped by the user."""
         address = tensor.data_ptr()
         with _lock:
             return next((m for m in _mapped if m.address <= address < m.address + len(m)), None)
 
     def again(self) -> MappedFile:
-        """Another mapping of the same file; FormatError where that was changed."""
+        """Another mapping of the same file; FormatError if the file was changed."""
         self.check()
         with open(self.path, "rb") as file:
             other = MappedFile.open(file)
@@ -78,7 +75,7 @@ class MappedFile(mmap.mmap):
     def check(self) -> None:
         """Raise FormatError if the file was shortened, written or replaced since; takes 2 us.
 
-        Called before pages are touched: one beyond a file's new end kills the process.
+        Called before pages are touched: touching one beyond the file's end kills the process.
         """
         self.checked = time.monotonic()
         try:
@@ -89,8 +86,7 @@ class MappedFile(mmap.mmap):
             self._raise_changed()
 
     def check_size(self) -> None:
-        """Raise FormatError if the file was shortened since, whatever else was done to it; takes 1
-        us."""
+        """Raise FormatError if the file was shortened since; takes 1 us."""
         size = self.size()
         if size < len(self):
             raise FormatError(
@@ -98,17 +94,16 @@ class MappedFile(mmap.mmap):
             )
 
     def forget_pages(self) -> None:
-        """Let go of the pages in memory, where the file :attr:`is_read_once`."""
-        # What was written to a private mapping would be lost: nobody writes to a file that is only
-        # copied from. Without this all of it counts as the process's memory until the system wants
-        # the pages back.
+        """Drop the pages from memory if the file :attr:`is_read_once`."""
+        # Else the whole file would count as this process's memory until the system reclaims it.
+        # This discards writes to the mapping, but a file that is only copied from has none.
         if self.is_read_once:
             self.madvise(mmap.MADV_DONTNEED)
 
     @property
     def tells_pages(self) -> bool:
-        """Whether the system tells which pages are in memory."""
-        # mincore() does only for files that the process owns or may write.
+        """Whether the system says which pages are in memory."""
+        # mincore() does so only for files that the process owns or may write.
         return os.access(self.path, os.W_OK) or os.stat(self.path).st_uid == os.geteuid()
 
     def _raise_changed(self) -> NoReturn:
@@ -127,17 +122,17 @@ def _identity(found: os.stat_result) -> tuple[int, ...]:
 
 
 def map_npy(path: StrPath, *, random_access: bool = False) -> Tensor:
-    """Map a ``.npy`` file as a tensor, whatever its size: pages are read from the disk when they
-    are touched.
+    """Map a ``.npy`` file of any size as a tensor; pages are read when they are touched.
 
     The mapping is copy-on-write: writing to the tensor works and never changes the file.
 
     Args:
         path: A ``.npy`` file in C order and the machine's byte order.
-        random_access: Rows will be read in random order: no read-ahead (large files only).
+        random_access: Whether rows will be read in random order: large files then get no
+            read-ahead.
 
     Raises:
-        FormatError: The file is no such array, is truncated, or has bytes after the array.
+        FormatError: The file holds no such array, is truncated, or has bytes after the array.
 
     Example:
         >>> import tempfile
@@ -169,12 +164,11 @@ def map_npy(path: StrPath, *, random_access: bool = False) -> Tensor:
 
 
 def spilled(shape: Sequence[int], dtype: torch.dtype, folder: StrPath | None = None) -> Tensor:
-    """A tensor of zeros over a mapped file that has no name: the system writes it out where memory
-    is short.
+    """A tensor of zeros over an unnamed file, which the system writes out when memory is short.
 
-    The file goes with the tensor and with the process, however it ends. Its room on the disk is
-    taken at once, so that a full disk is found here, and not by a signal where the tensor is
-    written.
+    The file disappears with the tensor, and with the process even if it is killed. Its disk space
+    is allocated at once: so a full disk raises here, and does not kill the process at a later
+    write.
 
     Args:
         shape: The tensor's shape.

@@ -1,4 +1,4 @@
-"""Blocks and mini-batches, of one vertex type or several: what samplers and loaders return."""
+"""Blocks and mini-batches of one vertex type or several, which samplers and loaders return."""
 
 from __future__ import annotations
 
@@ -31,8 +31,11 @@ def edge_pairs(indptr: Tensor, indices: Tensor) -> Tensor:
 
 
 def compressed(edge_index: Tensor, num_src: int, num_dst: int) -> tuple[Tensor, Tensor, Tensor]:
-    """CSC of an ``edge_index``, checked: ``indptr``, ``indices``, both of its dtype, and which edge
-    each is, int64."""
+    """Check an ``edge_index`` and sort it by destination.
+
+    Returns:
+        ``indptr`` and ``indices``, both of its dtype, and the position of each edge in it, int64.
+    """
     if not isinstance(edge_index, Tensor):
         raise TypeError(f"edge_index must be a tensor, got {type(edge_index).__name__}")
     if edge_index.dim() != 2 or len(edge_index) != 2:
@@ -45,16 +48,15 @@ def compressed(edge_index: Tensor, num_src: int, num_dst: int) -> tuple[Tensor, 
     check_range("edge_index[0]", src, num_src)
     check_range("edge_index[1]", dst, num_dst)
     dst, order = torch.sort(dst, stable=True)
-    # The first edge of each destination; a stable sort kept those of one destination in their
-    # order.
+    # The first edge of each destination. The sort was stable, so its edges kept their order.
     bounds = torch.arange(num_dst + 1, dtype=dst.dtype, device=dst.device)
     return torch.searchsorted(dst, bounds).to(dst.dtype), src[order], order
 
 
 def plain_tensor(edge_index: Tensor) -> Tensor:
-    """An ``edge_index`` as a plain tensor; also PyG's ``EdgeIndex``."""
+    """An ``edge_index``, or PyG's ``EdgeIndex``, as a plain tensor."""
     if hasattr(edge_index, "as_tensor"):
-        # An EdgeIndex from PyG 2.6 on: a wrapper, whose own memory torch does not know.
+        # From PyG 2.6 on an EdgeIndex is a wrapper, whose memory torch does not see.
         plain: Tensor = edge_index.as_tensor()
         return plain
     return edge_index.as_subclass(Tensor)
@@ -64,30 +66,30 @@ class BatchPart:
     """Base of batches and of the dataclasses in them."""
 
     def to(self, device: torch.device | str) -> Self:
-        """The same with all tensors on ``device``; copies to an accelerator are not waited for."""
+        """The same with all tensors on ``device``; copies to an accelerator are asynchronous."""
         device = torch.device(device)
-        # The stream orders a copy to an accelerator before what is computed there. One to the CPU
-        # is waited for: the next line may read the values.
+        # An accelerator's stream runs the copy before later work. A copy to the CPU must be
+        # complete, because the next line may read the values.
         return self.apply(partial(Tensor.to, device=device, non_blocking=device.type != "cpu"))
 
     def apply(self, function: Callable[[Tensor], Tensor]) -> Self:
-        """The same with ``function`` of each tensor in its place; as PyG's batches have it."""
+        """The same with ``function`` applied to each tensor, like ``apply`` of PyG's batches."""
         made: Self = _with(self, function)
         return made
 
 
 def _with(value: Any, function: Callable[[Tensor], Tensor]) -> Any:
-    """A batch, or a part of one, with ``function`` of all tensors in it."""
+    """A batch, or a part of one, with ``function`` applied to all its tensors."""
     if isinstance(value, Tensor):
         return function(value)
     if isinstance(value, dict):
-        # Rows by name stay such: a plain dictionary's KeyError would not say which there are.
+        # Named must stay Named, since its KeyError lists the names.
         kind = Named if isinstance(value, Named) else dict
         return kind((key, _with(part, function)) for key, part in value.items())
     if isinstance(value, list):
         return [_with(part, function) for part in value]
     if is_dataclass(value):
-        # Not vars(value): users may have set attributes of their own on a batch.
+        # Not vars(value): users may have set further attributes on a batch.
         names = [part.name for part in fields(value)]
         made: Any = type(value)
         return made(**{name: _with(getattr(value, name), function) for name in names})
@@ -133,22 +135,21 @@ class Block(BatchPart):
         return self.indices.shape[0]
 
     def to_pyg(self) -> Tensor:
-        """The edges as an ``edge_index`` for PyG's layers, on the block's device; PyG itself is not
-        needed.
+        """The edges as an ``edge_index`` for PyG's layers, on the block's device; needs no PyG.
 
         With one row of ``x`` for each source vertex, call
         ``conv((x, x[:block.num_dst]), block.to_pyg())``, or for a layer that takes no pair, such as
         ``GCNConv``, ``conv(x, block.to_pyg())[:block.num_dst]``. Edges are in the order of
         ``weights`` and ``positions``.
 
-        It is a plain tensor, as the ``edge_index`` of PyG's own batches: in PyG 2.6 to 2.8 the
-        backward pass of layers such as ``GraphConv`` fails for an ``EdgeIndex`` between different
-        numbers of vertices. To make one, call
+        It is a plain tensor, like the ``edge_index`` of PyG's own batches: in PyG 2.6 to 2.8 the
+        backward pass of layers such as ``GraphConv`` fails for a non-square ``EdgeIndex``. To make
+        one, call
         ``EdgeIndex(block.to_pyg(), sparse_size=(block.num_src, block.num_dst), sort_order="col")``.
 
         Returns:
-            Local sources, and local destinations, which do not decrease; shape ``(2, num_edges)``,
-            int64.
+            Local sources and local destinations, shape ``(2, num_edges)``, int64; destinations are
+            non-decreasing.
         """
         return edge_pairs(self.indptr, self.indices)
 
@@ -162,8 +163,7 @@ class Block(BatchPart):
         positions: Tensor | None = None,
         weights: Tensor | None = None,
     ) -> Block:
-        """The block of an ``edge_index`` whose edges may be in any order; the reverse of
-        :meth:`to_pyg`.
+        """Build from an ``edge_index`` with edges in any order; the reverse of :meth:`to_pyg`.
 
         Edges are sorted by destination; those of one destination keep their order.
 
@@ -199,11 +199,10 @@ class Block(BatchPart):
         return cls(indptr, indices, src_nodes, positions, num_dst, weights)
 
     def to_dgl(self, graph: Graph | None = None) -> Any:
-        """The block as one of DGL's, for its layers; needs DGL, and on a GPU one that was built
-        with CUDA.
+        """The block as a DGL block, for DGL's layers; needs DGL, for a GPU one built with CUDA.
 
-        A copy with ids of int64. ``srcdata`` and ``dstdata`` hold ``dgl.NID``, ``edata`` the
-        sampler's weights as ``"edge_weights"``, if it weighs edges.
+        It is a copy with int64 ids. ``srcdata`` and ``dstdata`` hold ``dgl.NID``. If the sampler
+        weighs edges, ``edata["edge_weights"]`` holds the weights.
 
         Args:
             graph: The sampled graph; ``edata[dgl.EID]`` then holds its edge ids.
@@ -220,12 +219,13 @@ class Block(BatchPart):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Links(BatchPart):
-    """Pairs of vertices that a batch is about, of one edge type; ends are places in the batch's
-    ``output_nodes``.
+    """The seed edges of a batch and their negatives, of one edge type.
+
+    Ends are positions in the batch's ``output_nodes``.
 
     Attributes:
         positive: Shape ``(2, p)``: sources and destinations of the seeds, in order.
-        negative: Shape ``(2, q)``: those of the negative pairs that were drawn.
+        negative: Shape ``(2, q)``: those of the sampled negative pairs.
         edge_ids: The graph's id of each positive edge, shape ``(p,)``; None where the seeds were
             pairs of vertices.
     """
@@ -239,7 +239,7 @@ class Links(BatchPart):
 
 
 def _rows_text(**parts: dict[str, Tensor]) -> str:
-    """The rows of a batch in its repr; "" for a batch without any."""
+    """The rows of a batch in its repr; "" if it has none."""
     return "".join(f", {name}={{{rows_text(rows)}}}" for name, rows in parts.items() if rows)
 
 
@@ -248,15 +248,15 @@ class MiniBatch(BatchPart):
     """A sampled mini-batch; ``blocks[0]`` is the outermost layer.
 
     Attributes:
-        output_nodes: Shape ``(batch,)``: the seeds, in order; of links each end once.
+        output_nodes: Shape ``(batch,)``: the seeds, in order; for links each end once.
         blocks: One per hop, outermost first.
         features: Field name to the rows of ``input_nodes``.
         labels: Field name to the rows of ``output_nodes``.
-        links: The pairs that the batch is about, where the seeds were edges or pairs.
-        seed_mask: With ``shapes="fixed"``: which of ``output_nodes`` are seeds, shape ``(batch,)``,
-            bool; the others, and at least the last one, are padding. None: all are.
-        shape_number: With ``shapes="fixed"``: which of the loader's sizes the batch has. None: its
-            own.
+        links: The seed pairs and negatives, if the seeds were edges or pairs.
+        seed_mask: With ``shapes="fixed"``, which of ``output_nodes`` are seeds, shape ``(batch,)``,
+            bool; the others, at least the last one, are padding. None if all are seeds.
+        shape_number: With ``shapes="fixed"``, which of the loader's sizes the batch has. None if it
+            has a size of its own.
     """
 
     output_nodes: Tensor
@@ -274,9 +274,11 @@ class MiniBatch(BatchPart):
 
     @property
     def hop_ends(self) -> list[int]:
-        """Ends of the hops, hop 0 being the seeds: hop ``h`` is
-        ``input_nodes[hop_ends[h - 1]:hop_ends[h]]``."""
-        # Not `len`, which for tensors is a function of Python's; this is done for every batch.
+        """Ends of the hops: hop ``h`` is ``input_nodes[hop_ends[h - 1]:hop_ends[h]]``.
+
+        Hop 0 is the seeds.
+        """
+        # Not `len`, which for tensors calls Python code: every batch comes here.
         return [
             self.output_nodes.shape[0],
             *[block.src_nodes.shape[0] for block in reversed(self.blocks)],
@@ -316,7 +318,7 @@ class Relation(BatchPart):
 class HeteroBlock(BatchPart):
     """One layer of a mini-batch over several vertex and edge types.
 
-    Of each vertex type the destination vertices are the first source vertices.
+    For each vertex type the destination vertices are the first source vertices.
 
     Attributes:
         relations: The edges of every edge type.
@@ -341,8 +343,8 @@ class HeteroBlock(BatchPart):
     def to_pyg(self) -> dict[EdgeType, Tensor]:
         """The edges as an ``edge_index_dict`` for PyG's heterogeneous layers; see ``Block.to_pyg``.
 
-        ``HeteroConv`` takes the features of all source vertices of each type; of what it returns,
-        the first ``num_dst[vertex type]`` rows are the destinations'.
+        ``HeteroConv`` takes the features of all source vertices of each type. In its output, the
+        first ``num_dst[vertex type]`` rows are the destinations'.
         """
         return {etype: edge_pairs(r.indptr, r.indices) for etype, r in self.relations.items()}
 
@@ -368,9 +370,9 @@ class HeteroMiniBatch(BatchPart):
         output_nodes: Vertex type to the seeds, in order; only the types that have any.
         blocks: One per hop, outermost first.
         input_nodes: Vertex type to the vertices whose rows the first layer reads, for every type.
-        features: Vertex type, and field name, to the rows of its ``input_nodes``.
-        labels: Vertex type, and field name, to the rows of its ``output_nodes``.
-        links: Edge type to the pairs that the batch is about, where the seeds were edges or pairs.
+        features: Vertex type, then field name, to the rows of its ``input_nodes``.
+        labels: Vertex type, then field name, to the rows of its ``output_nodes``.
+        links: Edge type to the seed pairs and negatives, if the seeds were edges or pairs.
     """
 
     output_nodes: dict[str, Tensor]
@@ -382,8 +384,7 @@ class HeteroMiniBatch(BatchPart):
 
     @property
     def hop_ends(self) -> dict[str, list[int]]:
-        """Vertex type to how many of its ``input_nodes`` are known after each hop; see
-        ``MiniBatch.hop_ends``."""
+        """Vertex type to the number of its ``input_nodes`` after each hop; see ``MiniBatch``."""
         ends = {ntype: [len(self.output_nodes.get(ntype, ()))] for ntype in self.input_nodes}
         for block in reversed(self.blocks):
             for ntype, of_type in ends.items():

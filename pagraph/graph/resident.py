@@ -1,5 +1,4 @@
-"""The part of a graph's edges that stays in memory while the rest is read from disk: the pages that
-are read most often."""
+"""Keeps the most read pages of a graph's edges in memory while the rest is read from disk."""
 
 from __future__ import annotations
 
@@ -21,17 +20,16 @@ if TYPE_CHECKING:
 Array = Any  # a NumPy array; its element type is a matter of the kernels
 
 _PAGE = mmap.PAGESIZE
-_CHUNK = 4096  # pages asked for while the ones before are taken: 16 MiB
-_PICKS = 10.0  # edges of a visit if the sampler does not say: a common fan-out
+_CHUNK = 4096  # pages requested while the chunk before is copied: 16 MiB
+_PICKS = 10.0  # edges read per visit if the sampler does not say: a common fan-out
 _NO_VISITS: Array = np.empty(0, dtype=np.float32)
-# One call at a time: two would share the budget between them without knowing. Held over reads of
-# the disk, and only by callers of keep_resident; batches never take it.
+# One call at a time, since two would both spend the same budget. It is held while pages are read
+# from disk. Only keep_resident and release_resident take it, batches never do.
 _lock = ForkLock()
 
 
 def topology_bytes(graph: Graph) -> int:
-    """Bytes of the arrays of the graph's edges that batches read from disk: the most that can be
-    kept in memory."""
+    """Bytes of the edge arrays that batches read from disk, the most that can be kept resident."""
     return sum(pages.pages.num_pages * _PAGE for _, _, pages in _files(graph))
 
 
@@ -45,21 +43,20 @@ def keep_resident(
 ) -> int:
     """Keep the pages of the graph's edges that batches read most in memory, up to ``nbytes``.
 
-    They become private memory of this process, at the same addresses: the system never drops them,
-    and all loaders of the graph share them. Pages that are kept already count towards ``nbytes``; a
-    call with less than these changes nothing. Batches may be sampled meanwhile. The call reads the
-    offsets of all rows, and the chosen pages in the order of the file.
+    They become private memory of this process at the same addresses. The system never drops them,
+    and all loaders of the graph share them. Pages that are already kept count towards ``nbytes``; a
+    call with fewer bytes than these changes nothing. Batches may be sampled meanwhile. The call
+    reads the offsets of all rows, then the chosen pages in file order.
 
     Args:
-        graph: The graph; nothing is done for arrays in memory, or that the user has mapped.
-        nbytes: Bytes in all; pages of 4 KiB are kept whole.
+        graph: The graph. Arrays in memory, or mapped by the user, are left alone.
+        nbytes: Bytes in total; pages of 4 KiB are kept whole.
         visits: Vertex type to how often batches expand each vertex, on any scale, shape
             ``(num_nodes,)``. Default: in proportion to its in-degree.
-        picks: Edges that are read when a vertex is expanded, the sampler's fan-out; infinity for
-            all.
+        picks: Edges read when a vertex is expanded: the sampler's fan-out, infinity for all.
 
     Returns:
-        Bytes that are kept now.
+        Bytes that are now kept.
 
     Raises:
         ValueError: ``nbytes`` is negative, or the visits are not one number per vertex.
@@ -82,7 +79,7 @@ def keep_resident(
 
 
 def release_resident(graph: Graph) -> None:
-    """Give back the memory of :func:`keep_resident`; batches read these pages from disk again."""
+    """Free the memory of :func:`keep_resident`; batches read these pages from disk again."""
     with _lock:
         for _, _, pages in _files(graph):
             if pages.file is not None and len(pages.pages.held):
@@ -91,7 +88,7 @@ def release_resident(graph: Graph) -> None:
 
 
 def _files(graph: Graph) -> Iterator[tuple[EdgeType, CSC, FilePages]]:
-    """The arrays on disk that are mapped by us."""
+    """The arrays on disk, except those that the user mapped."""
     for edge_type in graph.edge_types:
         csc = graph.csc_of(edge_type)
         own = csc.disk_pages
@@ -107,16 +104,16 @@ def _scores(
     visits: Mapping[str, Tensor] | None,
     picks: float,
 ) -> Array:
-    """Expected reads of each page of an array, 0 for those that are kept already, shape
-    ``(num_pages,)``, float32."""
+    """Expected reads of each page of an array, 0 if it is already kept; shape ``(num_pages,)``,
+    float32."""
     from . import _csc
 
-    csc.check_rows()  # kernels that index by it would write anywhere
+    csc.check_rows()  # else kernels that index by it would write out of bounds
     weights = _NO_VISITS if visits is None else _weights(edge_type[2], visits, csc.num_dst)
     scores = np.zeros(pages.pages.num_pages, dtype=np.float32)
     array = pages.array
     indptr = csc.indptr.numpy()
-    # The array begins somewhere within its first page: behind the file's header.
+    # The array begins within its first page, after the file's header.
     before = array.data_ptr() % _PAGE // array.element_size()
     per_page = _PAGE // array.element_size()
     if len(array) == len(indptr) and csc.scattered.indptr is array:
@@ -138,7 +135,7 @@ def _weights(node_type: str, visits: Mapping[str, Tensor], count: int) -> Array:
 
 
 def _largest(scores: Array, count: int) -> Array:
-    """Places of the ``count`` largest scores above 0, ascending."""
+    """Positions of the ``count`` largest scores above 0, ascending."""
     places = np.flatnonzero(scores > 0.0)
     if len(places) > count:
         places = places[np.argpartition(scores[places], len(places) - count)[-count:]]
@@ -147,10 +144,10 @@ def _largest(scores: Array, count: int) -> Array:
 
 
 def _take(pages: FilePages, chosen: Array) -> None:
-    """Make ascending pages private memory.
+    """Turn pages, given in ascending order, into private memory.
 
-    The kernel copies a page of a private mapping when it is written; here each page's first byte is
-    written over itself.
+    The system copies a page of a private mapping when it is written. So this writes the first byte
+    of each page over itself.
     """
     if len(chosen) == 0:
         return
@@ -164,7 +161,7 @@ def _take(pages: FilePages, chosen: Array) -> None:
             pages.pages.ask_pages(ahead)
         at = np.maximum(chunk * _PAGE - pages.array.data_ptr() % _PAGE, 0)
         flat[at] = flat[at]
-    # A copy, which takes the place of the old one at once: batches read it meanwhile.
+    # Batches read `held` meanwhile: they must see the old array or the new one.
     held = pages.pages.held.copy()
     if len(held) == 0:
         held = np.zeros(pages.pages.num_pages, dtype=np.uint8)

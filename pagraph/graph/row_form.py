@@ -1,5 +1,4 @@
-"""The forms in which rows take fewer bytes: their layouts and limits, and how they become values
-again by torch.
+"""Forms of rows with fewer bytes: float16, bfloat16 and int8, with their layouts and limits.
 
 A stored row of ``d`` values::
 
@@ -34,15 +33,15 @@ WIDE = (torch.float32, torch.float64)
 
 @dataclass(frozen=True)
 class RowForm:
-    """A form in which rows of floats take fewer bytes.
+    """A form of rows of floats with fewer bytes.
 
     Attributes:
         name: "float16", "bfloat16" or "int8".
         dtype: Element type of the stored rows.
-        head: Elements before a row's values: an int8 row is its scale (a float32 in 4 bytes) and an
-            int8 a value.
-        value_dtype: Element type of the values in them.
-        code: The form, for kernels.
+        head: Elements before a row's values. An int8 row begins with its scale, a float32 in 4
+            bytes.
+        value_dtype: Element type of the values in the rows.
+        code: The form's number in kernels.
         limit: Bits of the least float32 magnitude that it cannot hold.
         largest: The largest finite number.
     """
@@ -56,13 +55,14 @@ class RowForm:
     largest: float
 
     def row_shape(self, wide: tuple[int, ...]) -> tuple[int, ...]:
-        """The shape of a stored row of values of shape ``wide``: the same, but of one dimension
-        with a head."""
+        """The shape of a stored row, given the shape of its values; with a head it is 1-D."""
         return (self.head + math.prod(wide),) if self.head else tuple(wide)
 
     def wide_shape(self, stored: tuple[int, ...]) -> tuple[int, ...]:
-        """The shape of one row's values, given the shape of all stored rows; ValueError where they
-        are not of this form."""
+        """The shape of one row's values, given that of all stored rows.
+
+        Raises ValueError for a shape that stored rows of this form cannot have.
+        """
         if self.head:
             if len(stored) != 2 or stored[1] < self.head:
                 raise ValueError(
@@ -83,7 +83,7 @@ class RowForm:
         )
 
 
-# The limit is the least float32 that rounds beyond the largest number: half a step above it.
+# The limit is half a step above the largest number: the least float32 that rounds to infinity.
 _HALF = RowForm(
     "float16",
     torch.float16,
@@ -116,8 +116,9 @@ FORMS = {form.name: form for form in (_HALF, _BRAIN, _SCALED)}
 
 
 def form_of(argument: str, given: Any) -> RowForm | None:
-    """A form by its name or torch dtype, None for None; ValueError, which names the ``argument``,
-    for anything else.
+    """The form with a name or torch dtype; None for None.
+
+    Anything else raises a ValueError that names the ``argument``.
 
     >>> form_of("cache_dtype", "bf16").name, form_of("cache_dtype", torch.int8).name
     ('bfloat16', 'int8')
@@ -128,8 +129,7 @@ def form_of(argument: str, given: Any) -> RowForm | None:
 
 @dataclass(frozen=True)
 class Decoding:
-    """Conversion of stored rows of a form to rows of ``dtype`` (float32 or float64) and
-    ``row_shape``."""
+    """How stored rows of a form become rows of ``dtype``, float32 or float64, and ``row_shape``."""
 
     form: RowForm
     dtype: torch.dtype
@@ -141,12 +141,12 @@ class Decoding:
         return math.prod(self.row_shape) * self.dtype.itemsize
 
     def widened(self, stored: Tensor) -> Tensor:
-        """Stored rows, contiguous and on any device, as values; by torch."""
+        """Decode contiguous stored rows on any device with torch."""
         shape = (len(stored), *self.row_shape)
         if not self.form.head:
             return stored.to(self.dtype).view(shape)
-        # A copy in any case: one row of a slice counts as contiguous, wherever it begins, and the
-        # view as float32 needs an address that is a multiple of 4.
+        # Always a copy: the view as float32 needs an address that is a multiple of 4. A slice of
+        # one row counts as contiguous at any address.
         head = stored[:, : self.form.head].clone(memory_format=torch.contiguous_format)
         levels = stored[:, self.form.head :].view(torch.int8)
         values = levels.to(torch.float32) * head.view(torch.float32)

@@ -1,5 +1,4 @@
-"""StoredRows: rows of a field that are picked from a tensor by ids, stored in fewer bytes, or
-both."""
+"""StoredRows: rows of a field that are given by reference, stored in fewer bytes, or both."""
 
 from __future__ import annotations
 
@@ -15,10 +14,10 @@ from .csc import check_range
 from .row_form import FORMS, WIDE, Decoding, RowForm, form_of
 
 _CHUNK_BYTES = 16 << 20
-"""Wide values in memory at once while whole fields are converted. The kernels run at the speed of
-memory from 1 MiB on; the rest amortises the call from Python and keeps reads of files long."""
+"""Bytes of decoded values in memory at once while whole fields are converted. The kernels reach the
+speed of memory from 1 MiB on. Larger chunks amortise the call and keep file reads long."""
 _FORM_OF_DTYPE = {form.dtype: form for form in FORMS.values()}
-# NumPy has neither bfloat16 nor torch's float16 kernels: stored values are handled as their bits.
+# Kernels take stored values as bits, since NumPy has no bfloat16 and numba no float16.
 _WORDS = {torch.float16: np.uint16, torch.bfloat16: np.uint16, torch.uint8: np.uint8}
 
 
@@ -30,9 +29,10 @@ class StoredRows:
     constructor checks nothing: users call :class:`IndexedRows` and :class:`NarrowRows`.
 
     Attributes:
-        tensor: The tensor in whose memory the rows lie, on the CPU, dense; often a mapped file.
-        ids: Its row for each row of the field, int32 or int64, on the CPU; None: row ``i``.
-        decoding: How its rows become values; None: they are values.
+        tensor: The stored rows, on the CPU, dense; often a mapped file.
+        ids: The row of ``tensor`` for each row of the field, int32 or int64, on the CPU. None for
+            the same row.
+        decoding: How stored rows become values. None if they are the values.
     """
 
     tensor: Tensor
@@ -68,7 +68,7 @@ class StoredRows:
 
     @property
     def requires_grad(self) -> bool:
-        """Whether the tensor requires gradients; they are not followed through a decoding."""
+        """Whether the tensor requires gradients; decoding does not propagate them."""
         return self.decoding is None and self.tensor.requires_grad
 
     def dim(self) -> int:
@@ -93,21 +93,21 @@ class StoredRows:
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(
-            f"stored rows must be read to be tensors: [ids] or materialize(), not .{name}"
+            f"stored rows must be read by [ids] or materialize() to become a tensor, got .{name}"
         )
 
     def __len__(self) -> int:
         return len(self.tensor if self.ids is None else self.ids)
 
     def __getitem__(self, index: Any) -> Tensor:
-        """The rows at a position, a slice, or a tensor of positions or booleans, in new memory."""
+        """The rows at a position, a slice, or a tensor of positions or booleans, as a copy."""
         if isinstance(index, int):
             return self[torch.tensor([index], device="cpu")][0]
         stored = self.tensor[index if self.ids is None else self.ids[index]]
         return stored if self.decoding is None else decode(self.decoding, stored.contiguous())
 
     def materialize(self) -> Tensor:
-        """All rows as a tensor with its own memory, ``numel() * element_size()`` bytes."""
+        """All rows as a new tensor of ``numel() * element_size()`` bytes."""
         if self.decoding is None:
             assert self.ids is not None
             return self.tensor.index_select(0, self.ids)
@@ -123,13 +123,14 @@ class StoredRows:
 class IndexedRows(StoredRows):
     """Rows by reference: row ``i`` is ``source[ids[i]]``; nothing is copied before it is read.
 
-    The wide fields of a part of a partitioned graph: all processes map the same file, and each
-    reads it through its own ids. A graph, a ``FieldSet`` and the loaders take it where they take a
-    tensor.
+    The wide fields of a partitioned graph's parts are such rows: all processes map the same file,
+    and each reads it through the ids of its part. A graph, a ``FieldSet`` and the loaders accept it
+    in place of a tensor.
 
     Args:
         source: Shape ``(num_source_rows, ...)``, on the CPU, dense; often a mapped file.
-        ids: Rows of it, shape ``(n,)``, int32 or int64, on the CPU; in any order, repeats allowed.
+        ids: Rows of ``source``, shape ``(n,)``, int32 or int64, on the CPU; in any order, repeats
+            allowed.
 
     Raises:
         TypeError: ``source`` or ``ids`` is not such a tensor.
@@ -169,32 +170,32 @@ class IndexedRows(StoredRows):
 class NarrowRows(StoredRows):
     """Rows stored as float16, bfloat16 or int8, and read as float32 or float64.
 
-    They take fewer bytes on disk, in a cache and over the bus, and are widened where they are
-    gathered. A graph, a ``FieldSet`` and the loaders take them where they take a tensor.
+    They take fewer bytes on disk, in a cache and over the bus, and are widened as they are
+    gathered. A graph, a ``FieldSet`` and the loaders accept them in place of a tensor.
 
-    A value ``x`` is read as the nearest number of the form, ties to even:
+    A value ``x`` is read as the nearest number of the form, ties to even. The error is at most:
 
-    - ``bfloat16``: within ``2**-8 * |x|`` where ``|x| >= 2**-126``; the range is float32's.
-    - ``float16``: within ``2**-11 * |x|`` where ``|x| >= 2**-14``, within ``2**-25`` below. The
-      largest is 65504.
-    - ``int8``: a multiple of the row's scale ``s``, which is a 127th of the row's largest
-      magnitude: within ``s / 2``, and a float32's rounding. A row of zeros has scale 0. NaN and
-      infinities cannot be stored; -0 becomes 0.
+    - ``bfloat16``: ``2**-8 * |x|`` where ``|x| >= 2**-126``; the range is float32's.
+    - ``float16``: ``2**-11 * |x|`` where ``|x| >= 2**-14``, else ``2**-25``. The largest number is
+      65504.
+    - ``int8``: ``s / 2``, plus a float32's rounding, where the row's scale ``s`` is its largest
+      magnitude divided by 127. A row of zeros has scale 0. NaN and infinities cannot be stored; -0
+      becomes 0.
 
     Args:
-        stored: The stored rows, a dense CPU tensor, often a mapped file, or rows of one by
-            reference: float16 or bfloat16 of shape ``(n, ...)``; or for int8 uint8 of shape
-            ``(n, 4 + d)``, so that one read brings a row's scale (a float32, little-endian) and its
-            ``d`` values.
-        dtype: float32 or float64, in which rows are read.
+        stored: The stored rows: a dense CPU tensor, often a mapped file, or ``IndexedRows`` of one.
+            float16 or bfloat16 of shape ``(n, ...)``. For int8, uint8 of shape ``(n, 4 + d)``: each
+            row is its scale (a float32, little-endian) and its ``d`` values, so that one read
+            fetches both.
+        dtype: float32 or float64, the dtype of rows that are read.
 
     Attributes:
-        form: The form of the stored rows, ``form.name`` its name.
+        form: The form of the stored rows; ``form.name`` is its name.
         decoding: How they become values.
 
     Raises:
         TypeError: ``stored`` is none of these.
-        ValueError: Its shape does not fit, or ``dtype`` is another.
+        ValueError: Its shape does not fit the form, or ``dtype`` is another.
 
     Example:
         >>> rows = NarrowRows.of(torch.tensor([[1.0, -0.5], [0.0, 3.0]]), "int8")
@@ -223,21 +224,20 @@ class NarrowRows(StoredRows):
 
     @classmethod
     def of(cls, values: Any, form: str, *, dtype: torch.dtype | None = None) -> NarrowRows:
-        """Store values in a form, in new memory; ``values`` may be mapped, and are read some rows
-        at a time.
+        """Store values in a form, in new memory.
 
         Args:
-            values: Rows of float32 or float64, a tensor or rows by reference; for int8 of two
-                dimensions.
+            values: Rows of float32 or float64, a tensor or ``IndexedRows``; 2-D for int8. Mapped
+                files are read some rows at a time.
             form: "float16", "bfloat16" or "int8".
-            dtype: In which rows are read. Default: that of ``values``.
+            dtype: The dtype of rows that are read. Default: that of ``values``.
 
         Raises:
-            TypeError: They are no such rows.
-            ValueError: ``form`` is another, or cannot hold a value: the error names the row.
+            TypeError: ``values`` are not such rows.
+            ValueError: ``form`` is another, or cannot hold a value; the error then names the row.
         """
         stored = NarrowingRows(values, form)
-        # One chunk of nothing where there are no rows: torch.cat takes no empty list.
+        # At least one chunk, even if it is empty: torch.cat takes no empty list.
         begins = range(0, max(1, len(values)), stored.chunk)
         parts = [stored[begin : begin + stored.chunk] for begin in begins]
         return cls(torch.cat(parts), stored.decoding.dtype if dtype is None else dtype)
@@ -247,17 +247,18 @@ class NarrowRows(StoredRows):
 
 
 class NarrowingRows:
-    """Values in a form, encoded when a slice of them is read; for writers of files.
+    """Values that are encoded when a slice of them is read, for writers of files.
 
     Args:
-        values: As :meth:`NarrowRows.of` takes them.
-        form: The same.
-        name: What they are, for errors.
+        values: See :meth:`NarrowRows.of`.
+        form: See :meth:`NarrowRows.of`.
+        name: What the values are, for errors.
 
     Attributes:
         values: The values.
-        dtype, shape: Of the stored rows.
-        decoding: How they become values again.
+        dtype: Element type of the stored rows.
+        shape: Shape of the stored rows.
+        decoding: How the stored rows become values again.
         chunk: A good number of rows to encode at once.
     """
 
@@ -284,7 +285,7 @@ class NarrowingRows:
         self.chunk: int = rows_per_chunk(self.decoding.row_bytes, _CHUNK_BYTES)
 
     def __getitem__(self, rows: slice) -> Tensor:
-        """Some of the stored rows; ValueError where a value cannot be stored."""
+        """Encode a slice of the rows; ValueError if a value cannot be stored."""
         begin, end, _ = rows.indices(self.shape[0])
         form = self.decoding.form
         stored, bad, value = encode(form, self.values[begin:end])
@@ -305,14 +306,14 @@ def check_dense(name: str, value: Any) -> None:
 
 
 def rows_per_chunk(row_bytes: int, chunk_bytes: int) -> int:
-    """How many rows of ``row_bytes`` a chunk holds, at least one."""
+    """Number of rows of ``row_bytes`` that fit into a chunk, at least one."""
     return max(1, chunk_bytes // max(1, row_bytes))
 
 
 def encode(form: RowForm, rows: Tensor, out: Tensor | None = None) -> tuple[Tensor, int, float]:
-    """Store float32 or float64 rows in a form, each value as the nearest, ties to even.
+    """Encode float32 or float64 rows in a form, rounding to nearest, ties to even.
 
-    float64 goes by way of float32, so that a value is rounded twice.
+    float64 is converted to float32 first, so its values are rounded twice.
 
     Args:
         form: The form.
@@ -320,8 +321,8 @@ def encode(form: RowForm, rows: Tensor, out: Tensor | None = None) -> tuple[Tens
         out: Contiguous memory for the stored rows. Default: new.
 
     Returns:
-        The stored rows; -1, or the first row with a value that the form cannot hold (those from
-        it on are not written); the largest magnitude up to there: that value, if there is one.
+        The stored rows; the first row with a value that the form cannot hold (this row and later
+        ones are not written), or -1; and that value, or the largest magnitude if all fit.
     """
     from . import _row_form
 
@@ -330,7 +331,7 @@ def encode(form: RowForm, rows: Tensor, out: Tensor | None = None) -> tuple[Tens
         shape = (len(rows), *form.row_shape(tuple(rows.shape[1:])))
         out = torch.empty(shape, dtype=form.dtype, device="cpu")
     if not len(rows) or not width:
-        return out.zero_(), -1, 0.0  # int8 rows of no values still have a scale
+        return out.zero_(), -1, 0.0  # int8 rows without values still have a scale
     single = rows.detach().to(torch.float32).contiguous()
     worst = np.zeros(1, dtype=np.uint32)
     bits = single.view(-1).view(torch.int32).numpy().view(np.uint32)
@@ -339,8 +340,8 @@ def encode(form: RowForm, rows: Tensor, out: Tensor | None = None) -> tuple[Tens
             bits, width, form.code, _words(out), width + form.head, np.uint32(form.limit), worst
         )
     )
-    # A float64 beyond float32's range became infinite on the way: bfloat16 would store that as an
-    # infinity, which the user did not have.
+    # A float64 beyond float32's range became infinite. bfloat16 would store that infinity, which
+    # the user's values do not have.
     over = (single.isinf() & ~rows.isinf()).view(len(rows), -1).any(1).nonzero()
     if len(over) and (bad < 0 or int(over[0]) <= bad):
         bad = int(over[0])
@@ -349,8 +350,7 @@ def encode(form: RowForm, rows: Tensor, out: Tensor | None = None) -> tuple[Tens
 
 
 def decode(decoding: Decoding, stored: Tensor, out: Tensor | None = None) -> Tensor:
-    """Stored rows, contiguous and on the CPU, as values, in new memory or in ``out``; safe from
-    any thread."""
+    """Decode contiguous stored rows on the CPU, into ``out`` or new memory; thread-safe."""
     from . import _row_form
 
     if out is None:
@@ -359,7 +359,7 @@ def decode(decoding: Decoding, stored: Tensor, out: Tensor | None = None) -> Ten
     if not out.numel():
         return out
     if decoding.dtype != torch.float32 or not out.is_contiguous():
-        # The kernel writes the bits of float32 only, one after the other.
+        # The kernel writes contiguous float32 only.
         return out.copy_(decoding.widened(stored))
     width = math.prod(decoding.row_shape)
     form = decoding.form
@@ -369,8 +369,8 @@ def decode(decoding: Decoding, stored: Tensor, out: Tensor | None = None) -> Ten
 
 
 def _words(stored: Tensor) -> Any:
-    """Contiguous stored rows as a flat NumPy array of unsigned integers, one for each element."""
+    """Contiguous stored rows as a flat NumPy array of their elements' bits."""
     flat = stored.reshape(-1)
     if flat.dtype != torch.uint8:
-        flat = flat.view(torch.int16)  # torch hands no bfloat16 to NumPy
+        flat = flat.view(torch.int16)  # torch converts no bfloat16 to NumPy
     return flat.numpy().view(_WORDS[stored.dtype])

@@ -21,11 +21,12 @@ class SampledEdges:
         edge_index: Shape ``(2, num_edges)``: local ids of the source and of the destination of each
             edge, contiguous. Destinations never decrease, unless a sampler orders edges by their
             sources.
-        numbers: Shape ``(num_edges,)``: the argument of ``ids_of``; without it the edge ids, int64.
-        hop_ends: Number of edges after each hop; 0 first, for the seeds. Induced edges belong to no
-            hop: only the 0.
-        ids_of: Looks the edge ids up when they are first asked for, since few models do: for 0.75 M
-            edges it took 2 of the 12 ms of a batch.
+        numbers: Shape ``(num_edges,)``: the argument of ``ids_of``; if that is None, the edge ids,
+            int64.
+        hop_ends: Number of edges after each hop, with a first 0 for the seeds. Induced edges belong
+            to no hop, so it is just the 0.
+        ids_of: Looks up the edge ids, when ``edge_ids`` is first read. Few models read them, and
+            for 0.75 M edges it took 2 of a batch's 12 ms.
     """
 
     edge_index: Tensor
@@ -49,18 +50,17 @@ class Subgraph:
     """A sampled mini-batch over any number of vertex and edge types.
 
     A vertex has one local id in the batch, or one in each tree of disjoint sampling. The vertices
-    of a type are in the order of their discovery, the seeds first; repeated seeds keep their own
-    places, and edges lead to the first one.
+    of a type are in order of discovery, seeds first. A repeated seed has one local id each time,
+    and its edges lead to the first.
 
     Attributes:
         output_nodes: Vertex type to the seeds, in order; only the types that have any.
         input_nodes: Vertex type to the graph's ids of the vertices, for every type.
         edges: Edge type to the sampled edges, for every type.
-        hop_ends: Vertex type to how many of its vertices are known after each hop; the seeds are
-            hop 0.
-        trees: Vertex type to the seed, by number over all types in the graph's order, that each
-            vertex was sampled for, shape ``(num_nodes,)``, int64; None unless the trees are
-            disjoint.
+        hop_ends: Vertex type to the number of its vertices after each hop; hop 0 is the seeds.
+        trees: Vertex type to the seed that each vertex was sampled for, shape ``(num_nodes,)``,
+            int64. Seeds are numbered over all types in the graph's order. None unless the trees
+            are disjoint.
     """
 
     output_nodes: dict[str, Tensor]

@@ -1,4 +1,4 @@
-"""Memory, files, threads and processes: what is asked of the machine."""
+"""Memory, files, threads and processes."""
 
 from .budget import Budget, rows_that_fit
 

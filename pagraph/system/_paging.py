@@ -1,13 +1,12 @@
-"""Kernels that ask the system about pages of mapped files, and for them."""
+"""Kernels that request pages of mapped files, and ask the system which are in memory."""
 
 import numpy as np
 from numba import types
 
 from .._jit import kernel
 
-# Found in the C library of the running process; only called for memory that
-# `memory.address_on_disk` knows as mapped files, which it never does where these functions are
-# missing.
+# Functions of the process's C library. They are only called for memory that
+# `memory.address_on_disk` knows as mapped files. It knows none on systems without these functions.
 madvise = types.ExternalFunction("madvise", types.intc(types.uintp, types.uintp, types.intc))
 mincore = types.ExternalFunction("mincore", types.intc(types.uintp, types.uintp, types.uintp))
 
@@ -23,8 +22,10 @@ def is_cold(address, page, state):
 
 @kernel
 def ask(base, stride, row_bytes, limit, page, gap, most, ids):
-    """Request the pages of sorted rows ``ids``: gaps of at most ``gap`` pages, ``most`` a request;
-    returns how many."""
+    """Request the pages of sorted rows ``ids``, and return the number of requests.
+
+    A request spans at most ``most`` pages, and gaps of at most ``gap`` pages.
+    """
     requests = 0
     first = np.int64(-1)
     last = np.int64(-1)
@@ -51,8 +52,10 @@ def ask(base, stride, row_bytes, limit, page, gap, most, ids):
 
 @kernel
 def count_cold_runs(base, stride, limit, page, starts, told, held, samples, state):
-    """Number of ``samples`` evenly spaced runs whose first page is not in memory; see
-    ``keep_cold``."""
+    """Of ``samples`` evenly spaced runs, count those whose first page is not in memory.
+
+    See ``keep_cold`` for ``told`` and ``held``.
+    """
     cold = 0
     first = np.int64(base) // page
     for i in range(0, len(starts), max(1, len(starts) // samples)):
@@ -66,8 +69,7 @@ def count_cold_runs(base, stride, limit, page, starts, told, held, samples, stat
 
 @kernel
 def run_ends(base, stride, limit, page, start, length):
-    """First and last page of a run of rows, those outside of the array left out; the last before
-    the first: none."""
+    """First and last page of a run of rows, clipped to the array; (0, -1) if nothing is left."""
     low = max(np.int64(start), np.int64(0))
     high = min(np.int64(start) + np.int64(length), np.int64(limit))
     if low >= high:
@@ -77,8 +79,10 @@ def run_ends(base, stride, limit, page, start, length):
 
 @kernel
 def count_pages(base, stride, limit, page, starts, lengths):
-    """Number of pages that ``list_pages`` lists; ``lengths`` is one for each run, or one for
-    all."""
+    """Number of pages that ``list_pages`` lists.
+
+    ``lengths`` holds one length for each run, or one for all.
+    """
     total = np.int64(0)
     for i in range(len(starts)):
         first, last = run_ends(
@@ -90,8 +94,7 @@ def count_pages(base, stride, limit, page, starts, lengths):
 
 @kernel
 def list_pages(base, stride, limit, page, starts, lengths, out):
-    """Numbers of the pages of all runs, counted from the page of ``base``, in the order of the
-    runs."""
+    """Write the pages of all runs, in their order, numbered from the page of ``base`` on."""
     at = 0
     before = np.int64(base) // page
     for i in range(len(starts)):
@@ -105,11 +108,10 @@ def list_pages(base, stride, limit, page, starts, lengths, out):
 
 @kernel
 def keep_cold(base, page, pages, told, held, state):
-    """Move the distinct ones of ascending ``pages`` that are not in memory to the front; returns
-    how many.
+    """Move the distinct pages that are not in memory to the front, and return their number.
 
-    ``told``: the system tells which are. ``held``: whether each page is kept in memory of our own;
-    empty: none is.
+    ``pages`` are ascending. ``told`` is whether the system says which pages are in memory. ``held``
+    is whether each page is kept as private memory; it is empty if none is.
     """
     count = 0
     before = np.int64(-1)

@@ -1,4 +1,4 @@
-"""Types of NumPy arrays that stand in many signatures."""
+"""Types of NumPy arrays, for signatures."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-# Not in `checks`: options are checked before NumPy is imported.
+# Not in `checks`, because options are checked before NumPy is imported.
 Array = npt.NDArray[Any]
 """A NumPy array of any element type."""
 Int32Array = npt.NDArray[np.int32]

@@ -1,4 +1,4 @@
-"""Files and folders that appear whole or not at all: temporary name, fsync, rename."""
+"""Atomic writing of files and folders: temporary name, fsync, rename."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from typing import IO, Any
 
 from .checks import StrPath
 
-_NEW_SECONDS = 60  # between making something and locking it
+_NEW_SECONDS = 60  # more than a writer takes from creating its sibling to locking it
 _UNFINISHED = re.compile(r"(?s)\..+\.[0-9a-f]{8}\.partial")
 
 
 def check_absent(folder: StrPath, *, name: str = "folder") -> Path:
-    """The path of a folder that may be created; long work calls this before it starts.
+    """The path of a folder that may be created; called before long work starts.
 
     Args:
         folder: The path.
         name: Name of the argument, for errors.
 
     Raises:
-        FileExistsError: There is something at that path already, an empty folder included.
+        FileExistsError: Something is at that path already, even an empty folder.
     """
     path = Path(folder)
     if os.path.lexists(path):
@@ -39,8 +39,10 @@ def check_absent(folder: StrPath, *, name: str = "folder") -> Path:
 
 
 def is_unfinished(folder: StrPath) -> bool:
-    """Whether ``folder`` is a temporary one of :func:`new_folder`, or inside one: its writer was
-    killed or works."""
+    """Whether ``folder`` is, or is inside, a temporary folder of :func:`new_folder`.
+
+    Its writer is still at work, or was killed.
+    """
     return any(_UNFINISHED.fullmatch(name) for name in Path(os.path.abspath(folder)).parts)
 
 
@@ -48,13 +50,13 @@ def is_unfinished(folder: StrPath) -> bool:
 def new_folder(folder: StrPath) -> Iterator[Path]:
     """Create ``folder`` with all its files in one step.
 
-    Yields a hidden sibling to write into. When the block ends, its files are flushed to the disk
-    and it is renamed to ``folder``; when the block raises, it is removed. A killed process leaves
-    the hidden sibling, which no reader of this package opens and which the next writer of
-    ``folder`` removes. Folders above it are created.
+    Yields a hidden sibling to write into. When the block ends, its files are flushed to disk and it
+    is renamed to ``folder``. If the block raises, it is removed. A killed process leaves the hidden
+    sibling: no reader of this package opens it, and the next writer of ``folder`` removes it.
+    Parent folders are created.
 
     Raises:
-        FileExistsError: There is something at that path already.
+        FileExistsError: Something is at that path already.
 
     Example:
         >>> import tempfile
@@ -72,8 +74,8 @@ def new_folder(folder: StrPath) -> Iterator[Path]:
     part.mkdir()
     try:
         with _named(folder), _opened(part) as descriptor:
-            # The lock says to other processes that the writer is alive. Where a file system has no
-            # locks, leftovers stay until they are removed by hand.
+            # The lock tells other processes that the writer is alive. On file systems without
+            # locks, leftovers must be removed by hand.
             with contextlib.suppress(OSError):
                 fcntl.flock(descriptor, fcntl.LOCK_EX)
             yield part
@@ -81,15 +83,14 @@ def new_folder(folder: StrPath) -> Iterator[Path]:
             check_absent(target)
             os.rename(part, target)
     except BaseException:
-        # Ctrl-C, too: nothing half-written may be left.
+        # Also on Ctrl-C, nothing half-written may be left.
         shutil.rmtree(part, ignore_errors=True)
         raise
     _sync(target.parent)
 
 
 def write_json(path: StrPath, value: Any) -> None:
-    """Write ``value`` as JSON to ``path`` by :func:`new_file`; NaN and the infinities become
-    ``null``."""
+    """Write ``value`` as JSON by :func:`new_file`; NaN and infinities become ``null``."""
     text = json.dumps(_without_nan(value), indent=2, allow_nan=False) + "\n"
     with new_file(path) as file:
         file.write(text.encode())
@@ -97,11 +98,11 @@ def write_json(path: StrPath, value: Any) -> None:
 
 @contextlib.contextmanager
 def new_file(path: StrPath) -> Iterator[IO[bytes]]:
-    """Write a file; a reader sees the old one or the new one, never half of it.
+    """Write a file atomically: a reader sees the old file or the new one.
 
-    Yields a hidden sibling, open for writing. When the block ends, it is flushed to the disk and
-    replaces ``path``; when the block raises, it is removed. A killed process leaves it, and the
-    next writer of ``path`` removes it. A path that is no regular file, such as ``/dev/stdout``, is
+    Yields a hidden sibling, open for writing. When the block ends, it is flushed to disk and
+    replaces ``path``. If the block raises, it is removed. A killed process leaves it, and the next
+    writer of ``path`` removes it. If ``path`` is not a regular file, such as ``/dev/stdout``, it is
     written directly.
     """
     target = Path(os.path.realpath(path))
@@ -118,7 +119,7 @@ def new_file(path: StrPath) -> Iterator[IO[bytes]]:
             yield file
             file.flush()
             os.fsync(file.fileno())
-            # Still locked: another writer takes what is not for a leftover.
+            # Renamed while locked, since another writer takes an unlocked sibling for a leftover.
             os.replace(part, target)
     except BaseException:
         part.unlink(missing_ok=True)
@@ -127,10 +128,9 @@ def new_file(path: StrPath) -> Iterator[IO[bytes]]:
 
 
 def check_writable(name: str, path: StrPath) -> Path:
-    """The absolute path of a file that :func:`new_file` can write; long work calls this before it
-    starts.
+    """The absolute path of a file that :func:`new_file` can write; called before long work starts.
 
-    Creates and removes a hidden file beside it: what may be written, only the system knows.
+    Creates and removes a hidden sibling, since only the system knows what may be written.
 
     Args:
         name: Name of the argument, for errors.
@@ -140,8 +140,8 @@ def check_writable(name: str, path: StrPath) -> Path:
         IsADirectoryError: There is a folder at that path.
         FileNotFoundError: Its folder does not exist.
         NotADirectoryError: Its parent is not a folder.
-        PermissionError: Nothing may be written there.
-        OSError: Nothing can be written there, as in a read-only file system.
+        PermissionError: The user may not write there.
+        OSError: Writing fails, for example in a read-only file system.
     """
     target = Path(os.path.realpath(path))
     if target.is_dir():
@@ -177,10 +177,9 @@ def _without_nan(value: Any) -> Any:
 
 @contextlib.contextmanager
 def _named(path: StrPath) -> Iterator[None]:
-    """Let errors that name no file name this one: a full disk is found by write(), which does not
-    know its path.
+    """Add the path to errors that name no file, such as a full disk, which write() reports.
 
-    ``torch.save`` reports it as a RuntimeError, behind which stands that of write().
+    ``torch.save`` raises a RuntimeError for it, whose context is the error of write().
     """
     try:
         yield
@@ -202,9 +201,10 @@ def _opened(path: Path) -> Iterator[int]:
 
 
 def _remove_leftovers(target: Path) -> None:
-    """Remove what killed writers of ``target`` left; what a living one holds is locked, or new."""
+    """Remove what killed writers of ``target`` left; siblings of living writers are locked or
+    new."""
     for part in target.parent.glob(f".{glob.escape(target.name)}.*.partial"):
-        with contextlib.suppress(OSError):  # another's, or one that is gone meanwhile
+        with contextlib.suppress(OSError):  # another user's, or gone meanwhile
             is_new = time.time() - part.lstat().st_mtime < _NEW_SECONDS
             plain = not part.is_symlink() and (part.is_dir() or part.is_file())
             if not plain or not is_unfinished(part) or (is_new and _is_empty(part)):

@@ -1,4 +1,4 @@
-"""Budget of a cache in bytes, and the number of rows that fit."""
+"""Budgets in bytes: of a cache, of a whole task, and of a file that is read into memory."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from .memory import held_by_process, host_available, return_freed
 from .units import bytes_text, in_mebibytes, in_units
 
 SLOT_BYTES = 4
-"""Bytes per vertex of the table from vertex to place in the cache, which the fields of a vertex
-type share."""
+"""Bytes per vertex of the index table from vertex to cache slot. All fields of a vertex type share
+the table."""
 
-# How much the files that are read now may take. A context variable, as readers lie many calls below
-# `memory=`, and two threads may import with limits of their own.
+# Bytes that files may take in memory. A context variable, because readers are many calls below
+# `memory=`, and two threads may import with different limits.
 _reading_room: ContextVar[int | None] = ContextVar("reading_room", default=None)
-# One eighth of `memory` is reserved for memory the process already holds: half of the quarter that a
-# control group has on top.
+# An eighth of `memory` is reserved for memory that the process already holds. A control group of
+# 1.25 `memory` has a quarter on top; this is half of that.
 _PROCESS_SHARE = 8
 
 _UNITS = {"B": 1} | {
@@ -37,11 +37,11 @@ _RULE = '"auto", bytes (1048576, "500MB", "2GiB") or a share of the rows (0.1, "
 
 @dataclass(frozen=True)
 class Budget:
-    """Size limit of a cache: bytes, a share of all rows, or what turns out to be free ("auto").
+    """Size limit of a cache: bytes, a share of all rows, or "auto" for what is free later.
 
     Attributes:
-        limit: Bytes, with the index tables; None unless given in bytes.
-        share: Share of the bytes of all rows, the index tables on top; None unless given as a
+        limit: Bytes, including the index tables; None unless given in bytes.
+        share: Share of the bytes of all rows, excluding the index tables; None unless given as a
             share.
         name: Name of the argument, for errors.
 
@@ -70,17 +70,16 @@ class Budget:
 
     @classmethod
     def parse(cls, value: object, *, name: str = "cache") -> Budget | None:
-        """The budget that ``value`` says; None for None, 0, "0" and "0%": no cache.
+        """Parse a budget; None, 0, "0" and "0%" give None, which means no cache.
 
         Args:
             value: ``"auto"``, bytes as an int or text with a unit (``"500MB"``, ``"2GiB"``), or a
                 share of the rows' bytes as a float in (0, 1] or text with a percent sign. So 1 is a
-                byte, 1.0 all rows, and ``"1"`` refused.
+                byte, 1.0 is all rows, and ``"1"`` is refused.
             name: Name of the argument, for errors.
 
         Raises:
-            ValueError: A negative or too large number, NaN, text that is none of these, or without
-                a unit.
+            ValueError: A negative or too large number, NaN, text without a unit, or other text.
             TypeError: Anything else, a bool included.
         """
         if value is None:
@@ -118,27 +117,27 @@ class Budget:
 
     @property
     def is_auto(self) -> bool:
-        """Whether the size is decided when the memory of a training step is known."""
+        """Whether the size is decided later, when the memory of a training step is known."""
         return self.limit is None and self.share is None
 
     @property
     def pays_tables(self) -> bool:
-        """Whether the index tables are paid from it; they come on top of a share of the rows."""
+        """Whether the budget includes the index tables; for a share they come on top."""
         return self.share is None
 
     def nbytes(self, types: Iterable[tuple[int, int]], *, free: Callable[[], int]) -> int:
         """The budget in bytes.
 
         Args:
-            types: For each vertex type the bytes of one vertex's rows of all fields, and the number
+            types: For each vertex type the bytes of a vertex's rows of all fields, and the number
                 of vertices.
-            free: Bytes that "auto" may take; only asked then.
+            free: Returns the bytes that "auto" may take; called only for "auto".
         """
         if self.limit is not None:
             return self.limit
         if self.share is None:
             return max(0, free())
-        # The small addition keeps 0.29 of 100 rows from becoming 28.
+        # 1e-6 keeps 0.29 of 100 rows from becoming 28.
         return sum(math.floor(self.share * n + 1e-6) * width for width, n in types)
 
     @property
@@ -157,8 +156,11 @@ class Budget:
 
 
 def curve_budget(value: object) -> int | float | Budget:
-    """Parse one budget of a hit-rate curve: rows to an int, a share to a float, bytes to a
-    ``Budget``."""
+    """Parse one budget of a hit-rate curve.
+
+    Returns:
+        Rows as an int, a share as a float, or bytes as a ``Budget``.
+    """
     problem = (
         "budgets must be rows (1000), shares in [0, 1] (0.1, '10%') or bytes ('2GiB'), got "
         f"{value!r}"
@@ -167,7 +169,7 @@ def curve_budget(value: object) -> int | float | Budget:
         text = value.strip()
         if text.isdecimal():
             return int(text)
-        # "0.1" on a command line is the share 0.1; Budget.parse knows strings with a unit only.
+        # "0.1" on a command line is the share 0.1, but Budget.parse takes no text without a unit.
         is_share = re.fullmatch(r"[0-9]*\.[0-9]+", text)
         size = float(text) if is_share else text
         try:
@@ -176,13 +178,13 @@ def curve_budget(value: object) -> int | float | Budget:
             raise ValueError(problem) from None
         if budget is None:
             return 0
-        if budget.is_auto:  # what is free now is no property of the graph
+        if budget.is_auto:  # free memory is not a property of the graph
             raise ValueError(problem)
         return budget if budget.share is None else budget.share
-    # True is an Integral as well.
+    # True would count as an Integral.
     if isinstance(value, bool) or not isinstance(value, Real):
         raise TypeError(problem)
-    # 1 is one row, 1.0 all of them.
+    # 1 is one row, 1.0 is all of them.
     if isinstance(value, Integral):
         return int(value)
     share = float(value)
@@ -192,13 +194,12 @@ def curve_budget(value: object) -> int | float | Budget:
 
 
 def memory_budget(value: object, *, name: str = "memory") -> Budget | None:
-    """Bytes that a whole task may take, as :meth:`Budget.parse` takes bytes; None for None and
-    "auto": what is free.
+    """Parse the bytes that a whole task may take; None and "auto" give None.
 
     Raises:
-        ValueError: No bytes at all; a share, as nobody could say of what; else as
+        ValueError: 0 bytes; or a share, since it would be unclear of what; or as in
             :meth:`Budget.parse`.
-        TypeError: As :meth:`Budget.parse`.
+        TypeError: As in :meth:`Budget.parse`.
 
     Example:
         >>> memory_budget("4GiB")
@@ -217,7 +218,7 @@ def memory_budget(value: object, *, name: str = "memory") -> Budget | None:
 
 
 def budget_text(nbytes: int) -> str:
-    """Bytes as :meth:`Budget.parse` takes them, rounded down to two figures or three.
+    """Bytes as text that :meth:`Budget.parse` takes, rounded down to two or three digits.
 
     >>> budget_text(3_400_000_000)
     '3.1GiB'
@@ -237,7 +238,7 @@ def rows_that_fit(
         nbytes: Bytes to spend.
         row_bytes: Bytes of one row of each field.
         num_nodes: Number of vertices.
-        table: Whether the index table has to be paid as well.
+        table: Whether ``nbytes`` must also hold the index table.
 
     Example:
         >>> rows_that_fit(1000, [100, 8], 20)
@@ -251,28 +252,30 @@ def rows_that_fit(
 
 
 def memory_bytes(memory: object) -> int:
-    """Bytes that ``memory`` says, as :func:`memory_budget` takes it; half of what is free for None
-    and "auto"."""
+    """``memory`` in bytes; half of the free memory for None and "auto"."""
     budget = memory_budget(memory)
     return host_available() // 2 if budget is None or budget.limit is None else budget.limit
 
 
 def work_memory(memory: object, needed: int, *, whom: str) -> int:
-    """Bytes that a work may take beside what the process holds, so that a control group of 1.25
-    ``memory`` suffices.
+    """Bytes that a task may allocate on top of what the process holds.
+
+    What the process holds beyond an eighth of ``memory`` is subtracted from it. So a control group
+    of 1.25 ``memory`` suffices for both.
 
     Args:
-        memory: Bytes for both, less an eighth; as :func:`memory_budget` takes it. None and "auto":
-            half of what is free, or ``needed``.
-        needed: Fewest bytes that the work takes.
+        memory: Bytes, see :func:`memory_budget`. None and "auto": half of the free memory, at least
+            ``needed``.
+        needed: Fewest bytes that the task takes.
         whom: What ``needed`` depends on, for the error.
 
     Raises:
-        ValueError: ``memory`` is given and leaves less than ``needed``; says how much does.
+        ValueError: ``memory`` is given and leaves less than ``needed``; the error says how much is
+            enough.
     """
     if memory_budget(memory) is None:
         return max(needed, memory_bytes(memory))
-    # What the allocator keeps for reuse counts as held by the process.
+    # Memory that the allocator keeps for reuse would count as held by the process.
     return_freed()
     total = memory_bytes(memory)
     process = held_by_process()
@@ -290,8 +293,7 @@ def work_memory(memory: object, needed: int, *, whom: str) -> int:
 
 @contextlib.contextmanager
 def in_memory(memory: object) -> Iterator[None]:
-    """A block in which files are read into memory, where ``memory`` is the room that
-    :func:`reading_room` tells."""
+    """Set :func:`reading_room` to ``memory`` inside the block, which reads files into memory."""
     before = _reading_room.set(memory_bytes(memory))
     try:
         yield
@@ -300,31 +302,33 @@ def in_memory(memory: object) -> Iterator[None]:
 
 
 def reading_room() -> int:
-    """Bytes that a file may announce, or unpack to, where it is read into memory; half of what is
-    free by default."""
+    """Bytes that a file may take in memory, once unpacked; by default half of what is free."""
     room = _reading_room.get()
     return memory_bytes(None) if room is None else room
 
 
 def check_fits(path: StrPath, nbytes: int, what: str) -> None:
-    """Raise FormatError where what ``path`` is read to takes more bytes than there is room;
-    ``what``, for the error."""
+    """Raise FormatError if a file's content takes more than :func:`reading_room`.
+
+    Args:
+        path: The file.
+        nbytes: Bytes that its content takes in memory.
+        what: What these bytes are, for the error.
+    """
     room = reading_room()
     if nbytes > room:
         raise FormatError(
             f"{path} must fit into memory, got {bytes_text(nbytes)} of {what} for "
-            f"{bytes_text(room)} (memory says how "
-            "much, by default half of what is free)"
+            f"{bytes_text(room)} (memory says how much, by default half of what is free)"
         )
 
 
 def beyond_share(total: int, process: int) -> int:
-    """Bytes of what the process holds that are beyond an eighth of ``total``, and are taken from
-    it."""
+    """Bytes that the process holds beyond an eighth of ``total``, which reduce it."""
     return max(0, process - total // _PROCESS_SHARE)
 
 
 def least_memory(needed: int, process: int) -> int:
-    """The least total that leaves ``needed`` bytes beside what the process holds."""
-    # total - (process - total / 8) = needed
+    """The least total that leaves ``needed`` bytes on top of what the process holds."""
+    # Solves total - (process - total / 8) = needed, rounded up.
     return max(needed, -(-(needed + process) * _PROCESS_SHARE // (_PROCESS_SHARE + 1)))

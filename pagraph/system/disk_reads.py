@@ -1,4 +1,4 @@
-"""Scattered reads of files into memory of our own, with the disk's queue kept full."""
+"""Scattered reads of files into memory, with the disk's queue kept full."""
 
 from __future__ import annotations
 
@@ -22,32 +22,29 @@ from .threads import ForkLock
 
 Array = Any  # a NumPy array; its element type is a matter of the kernels
 
-_PAGE = 4096  # of the page cache; buffered reads bring whole pages
+_PAGE = 4096  # page of the page cache: buffered reads fetch whole pages
 _BLOCKS = (512, _PAGE)  # alignments that direct reads may need
-# Wider rows are read in pieces: each fits into a request, wherever it begins.
+# Wider rows are read in pieces. A piece fits into a request at any alignment.
 _PIECE = REQUEST_BYTES // 2
-_STEP = 8192  # requests between which an interrupt is seen
+_STEP = 8192  # requests per call, between which a KeyboardInterrupt is noticed
 _NO_PLACES: Array = np.empty(0, dtype=np.int64)
 
 
-_under_way: dict[int, Array] = {}  # states of the calls at work
+_under_way: dict[int, Array] = {}  # `state` of each call at work
 
 
 def in_flight() -> int:
-    """Requests that the disk has now from all readers of this process; to be sampled, as for a
-    timeline."""
+    """Requests that the disk now has from all readers of this process, for timelines."""
     from .disk import _reads
 
     return sum(int(state[_reads.IN_FLIGHT]) for state in list(_under_way.values()))
 
 
 class FileReader:
-    """Reads rows of one file into memory, with the disk's queue kept full; safe from any thread,
-    several at once.
+    """Reads rows of one file into memory, with the disk's queue kept full; thread-safe.
 
-    Neighbouring rows are read in one request where the disk is quicker so. The file stays open; a
-    file put in its place is not looked at. Pages that are in memory already are used unless
-    ``direct``.
+    Neighbouring rows are read in one request if that is faster. The file stays open, so a file that
+    replaces it is not seen. Pages that are already in memory are used unless ``direct``.
 
     Args:
         path: The file.
@@ -55,25 +52,26 @@ class FileReader:
         row_bytes: Bytes of a row.
         num_rows: Number of rows.
         offset: Byte of the file at which row 0 begins.
-        direct: Read past the system's page cache (O_DIRECT), where the file system has that: for
-            files of which little fits into memory. Reads are then kept by nobody but the caller.
-        way: One of ``WAYS``; None: the best one here.
+        direct: Bypass the system's page cache (O_DIRECT) if the file system supports it. This is
+            for files of which little fits into memory.
+        way: One of ``WAYS``. Default: the best one that works here.
 
     Attributes:
         way: How it reads.
-        requests: Requests so far.
-        bytes_read: Bytes so far, with those between rows and, around them, up to the disk's blocks.
+        requests: Number of requests so far.
+        bytes_read: Bytes read so far, including gaps between rows and alignment to blocks.
 
     Raises:
-        ValueError: A number is out of range, or the way is not known.
-        FormatError: The file has fewer bytes than the rows.
+        ValueError: A number is out of range, or ``way`` is unknown.
+        FormatError: The file is too short for the rows.
         OSError: It cannot be opened, or the system refuses ``way``.
 
     Example:
         >>> import tempfile
         >>> path = os.path.join(tempfile.mkdtemp(), "rows")
         >>> np.arange(12, dtype=np.uint8).tofile(path)
-        >>> reader, out = FileReader(path, stride=3, row_bytes=2, num_rows=4), np.empty((2, 2), dtype=np.uint8)
+        >>> reader = FileReader(path, stride=3, row_bytes=2, num_rows=4)
+        >>> out = np.empty((2, 2), dtype=np.uint8)
         >>> reader.read(np.array([1, 3]), out)
         >>> out.tolist()
         [[3, 4], [9, 10]]
@@ -104,13 +102,12 @@ class FileReader:
 
     @classmethod
     def of(cls, tensor: Tensor, *, direct: bool = False) -> FileReader | None:
-        """A reader of the file on disk that a CPU tensor is mapped from; row ``i`` is
-        ``tensor[i]``.
+        """A reader of the file that a CPU tensor is mapped from; row ``i`` is ``tensor[i]``.
 
-        None where the rows are not in a file as they are in memory: tensors in memory (``/dev/shm``
-        included), private mappings that were written, rows that are not contiguous, files that were
-        replaced or may not be opened, systems that do not tell. Later writes to a private mapping
-        are not seen: see :meth:`is_current`.
+        None if the rows are not in a file on disk as they are in memory. That is so for tensors in
+        memory (``/dev/shm`` included), private mappings that were written, rows that are not
+        contiguous, files that were replaced or may not be opened, and systems that do not show
+        their mappings. Later writes to a private mapping are not seen: see :meth:`is_current`.
         """
         if (
             tensor.device.type != "cpu"
@@ -177,39 +174,39 @@ class FileReader:
         self.requests = self.bytes_read = 0
         self._descriptor = descriptor
         self._close = weakref.finalize(self, os.close, descriptor)
-        self._close.atexit = False  # threads may be at work to the end
+        self._close.atexit = False  # threads may still read when the process exits
+        # Guards the count of readers and what they counted. It is never held while they read.
         self._lock = ForkLock()
         self._readers = 0
         self._closed = False
 
     def is_current(self) -> bool:
-        """Whether the file still is what the tensor of :meth:`of` shows; takes 10 to 200 ms.
+        """Whether the file still holds what the tensor of :meth:`of` shows; takes 10 to 200 ms.
 
-        False once a page of a private mapping was written, or the tensor is gone. True for a reader
-        made from a path.
+        False once a page of a private mapping was written, or the tensor was freed. Always True for
+        a reader made from a path.
         """
         return self._mapped is None or self._mapped.is_current()
 
     @property
     def direct(self) -> bool:
-        """Whether reads go past the system's page cache."""
+        """Whether reads bypass the system's page cache."""
         return self._block > 1
 
     def read(self, rows: Array, out: Array, places: Array | None = None) -> None:
-        """Read rows of the file into memory; other threads run meanwhile.
+        """Read rows of the file into memory; releases the GIL.
 
         Args:
-            rows: Numbers of rows, int64, ascending, none twice.
-            out: NumPy array of any dtype, C-contiguous: rows of ``row_bytes``, one behind the
-                other.
-            places: int64, ``rows[i]`` goes to ``out[places[i]]``. None: to ``out[i]``.
+            rows: Row numbers, int64, strictly ascending.
+            out: C-contiguous NumPy array of any dtype that holds rows of ``row_bytes``.
+            places: int64; ``rows[i]`` is written to ``out[places[i]]``. Default: ``out[i]``.
 
         Raises:
             IndexError: A row or a place is out of range, or rows are not ascending.
             ValueError: Sizes or types do not fit together.
             FormatError: The file was shortened.
-            OSError: The disk did not read; ``errno`` and the file's name are in it. What ``out``
-                holds is not defined.
+            OSError: The disk failed; the error has ``errno`` and the file's name. The content of
+                ``out`` is then undefined.
             PipelineError: The reader is closed.
         """
         memory = _as_bytes(out, self.row_bytes)
@@ -232,7 +229,7 @@ class FileReader:
                     self._close()
 
     def close(self) -> None:
-        """Close the file once the calls under way are done; further ones are refused."""
+        """Close the file when the reads under way are done; later reads raise PipelineError."""
         with self._lock:
             self._closed = True
             if self._readers == 0:
@@ -301,14 +298,16 @@ class FileReader:
 
 
 def _check_size(path: str, descriptor: int, least: int) -> None:
-    size = os.lseek(descriptor, 0, os.SEEK_END)  # of a block device, too
+    size = os.lseek(descriptor, 0, os.SEEK_END)  # unlike fstat also for block devices
     if size < least:
         raise FormatError(f"{path} must have {least} bytes, got {size}")
 
 
 def _go_direct(descriptor: int) -> int:
-    """Make reads go past the page cache; the alignment that they then need, 1 where the file system
-    does not do it."""
+    """Make reads bypass the page cache, and return the alignment that they need.
+
+    The alignment is 1 if the file system does not support it: reads then use the page cache.
+    """
     flags = fcntl.fcntl(descriptor, fcntl.F_GETFL)
     memory = mmap.mmap(-1, _PAGE)
     for block in _BLOCKS:

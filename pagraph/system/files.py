@@ -1,5 +1,4 @@
-"""Files that others wrote: opened where they are plain ones, named ones inside their folder,
-headers of arrays."""
+"""Safe reading of files that others wrote: regular, bounded, inside a folder; ``.npy`` headers."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 DESCRIPTION_BYTES = 64 * 2**20
-"""Most bytes of a description that is read whole: a manifest of 100,000 arrays takes 30 MB."""
+"""Most bytes of a file that describes others. A manifest of 100,000 arrays takes 30 MB."""
 
 _MAGIC = b"\x93NUMPY"
 _HEADER_LIMIT = 64 * 1024
@@ -34,11 +33,10 @@ _MOST_BYTES = 2**63 - 1  # what torch can count
 
 @contextlib.contextmanager
 def open_plain(path: StrPath) -> Iterator[IO[bytes]]:
-    """Open a file to be read; FormatError where it is no plain one: a pipe or a device might never
-    end.
+    """Open a regular file for reading; FormatError for a pipe or device, which might never end.
 
     Raises:
-        OSError: There is none, or it cannot be read.
+        OSError: The file does not exist, or cannot be read.
     """
     with open(path, "rb", opener=_without_waiting) as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
@@ -47,17 +45,15 @@ def open_plain(path: StrPath) -> Iterator[IO[bytes]]:
 
 
 def _without_waiting(path: str, flags: int) -> int:
-    """Open, where a pipe without a writer would be waited for; of plain files the flag changes
-    nothing."""
+    """Open without waiting for a pipe's writer; regular files open as usual."""
     return os.open(path, flags | os.O_NONBLOCK)
 
 
 def read_small(path: StrPath, most: int = DESCRIPTION_BYTES) -> bytes:
-    """The content of a file that describes others; FormatError where it is no plain file, or above
-    ``most`` bytes.
+    """Read a whole file; FormatError if it is not regular or has more than ``most`` bytes.
 
     Raises:
-        OSError: There is none, or it cannot be read.
+        OSError: The file does not exist, or cannot be read.
     """
     with open_plain(path) as file:
         content = file.read(most + 1)
@@ -67,7 +63,7 @@ def read_small(path: StrPath, most: int = DESCRIPTION_BYTES) -> bytes:
 
 
 class _Bounded(io.RawIOBase):
-    """The first bytes of a stream, and an error behind them."""
+    """A stream that raises FormatError after ``most`` bytes."""
 
     def __init__(self, stream: Any, path: StrPath, most: int) -> None:
         self._stream = stream
@@ -84,30 +80,27 @@ class _Bounded(io.RawIOBase):
         if self._left < 0:
             raise FormatError(
                 f"{self._path} must have at most {bytes_text(self._most)} of text, unpacked, to "
-                "fit into memory, it "
-                "has more"
+                "fit into memory, it has more"
             )
         out[: len(data)] = data
         return len(data)
 
 
 def bounded(stream: Any, path: StrPath, most: int) -> IO[bytes]:
-    """A stream of which at most so many bytes can be read: the next one raises FormatError, which
-    names ``path``."""
+    """A stream of at most ``most`` bytes; reading more raises a FormatError that names ``path``."""
     return io.BufferedReader(_Bounded(stream, path, most))
 
 
 def named_path(folder: Path, name: str, where: object) -> Path:
-    """The path of a file that a description in ``folder`` names, whose links, if it has any, stay
-    inside.
+    """The path of a file that a description in ``folder`` names; it must be inside ``folder``.
 
     Args:
-        folder: Where the description is; may be a link itself.
-        name: The name, relative to it.
+        folder: The description's folder, which may be a link.
+        name: The name, relative to the folder.
         where: The description, for errors.
 
     Raises:
-        FormatError: It is outside of the folder, or there is no such file.
+        FormatError: The file is outside of the folder, also through links, or does not exist.
     """
     path = Path(os.path.normpath(folder / name))
     if not path.is_relative_to(os.path.normpath(folder)):
@@ -120,15 +113,17 @@ def named_path(folder: Path, name: str, where: object) -> Path:
 
 
 def check_inside(folder: Path, path: Path) -> None:
-    """Raise FormatError where a path in a folder leads out of it through links: to what others may
-    not be shown."""
+    """Raise FormatError if a path in a folder leads out of it through links.
+
+    Else a folder could expose files that its author may not read.
+    """
     real = os.path.realpath(path)
     if not Path(real).is_relative_to(os.path.realpath(folder)):
         raise FormatError(f"{path} must be inside {folder}, it is a link to {real}")
 
 
 def check_links(folder: Path) -> None:
-    """Raise FormatError where a link anywhere in a folder leads out of it."""
+    """Raise FormatError if any link in a folder leads out of it."""
     for parent, folders, files in os.walk(folder):
         for name in (*folders, *files):
             if os.path.islink(path := os.path.join(parent, name)):
@@ -150,8 +145,10 @@ class NpyHeader:
         return math.prod(self.shape) * self.dtype.itemsize
 
     def check_size(self, file: IO[bytes]) -> None:
-        """Raise FormatError unless the file has the bytes that the header announces: before memory
-        is made for them."""
+        """Raise FormatError unless the file is as long as the header says.
+
+        Called before memory is allocated for the array.
+        """
         found = os.fstat(file.fileno()).st_size - self.offset
         if found != self.nbytes:
             raise FormatError(
@@ -160,8 +157,10 @@ class NpyHeader:
 
 
 def read_npy_header(file: IO[bytes]) -> NpyHeader:
-    """Read a ``.npy`` header (version 1 to 3, plain numbers, else FormatError); nothing is executed
-    or unpickled."""
+    """Read a ``.npy`` header; nothing is executed or unpickled.
+
+    Raises FormatError unless it is of version 1 to 3 and for plain numbers.
+    """
     name = getattr(file, "name", "file")
     lead = file.read(8)
     if len(lead) < 8 or lead[:6] != _MAGIC or lead[6] not in (1, 2, 3):

@@ -1,4 +1,4 @@
-"""Available memory of the host, and which addresses are mapped from files."""
+"""Memory of the host and the process, and which addresses are mapped from files."""
 
 from __future__ import annotations
 
@@ -9,14 +9,12 @@ from pathlib import Path
 
 
 def host_available(proc: Path = Path("/proc"), cgroups: Path = Path("/sys/fs/cgroup")) -> int:
-    """Bytes that this process could take without swapping, as the system and its control groups
-    report."""
+    """Bytes that this process can allocate without swapping, within its control groups."""
     return max(0, min([_system_available(proc), *_cgroup_room(proc, cgroups)]))
 
 
 def held_by_process(proc: Path = Path("/proc")) -> int:
-    """Bytes of this process that no file backs, so that the system cannot take them; 0 if it does
-    not tell."""
+    """Bytes of anonymous memory of this process, which cannot be reclaimed; 0 if unknown."""
     for line in _read(proc / "self" / "status").splitlines():
         if line.startswith("RssAnon:"):
             return int(line.split()[1]) * 1024
@@ -24,10 +22,9 @@ def held_by_process(proc: Path = Path("/proc")) -> int:
 
 
 def return_freed() -> None:
-    """Give memory that was freed back to the system; does nothing where the C library cannot.
+    """Return freed memory to the system, if the C library can.
 
-    glibc keeps freed arrays of up to 32 MB for later ones: after a ranking of a million vertices,
-    100 MB.
+    glibc keeps freed arrays of up to 32 MB for reuse: 100 MB after ranking a million vertices.
     """
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
@@ -35,7 +32,7 @@ def return_freed() -> None:
 
 
 def host_total() -> int:
-    """Bytes of physical memory; 0 where the system does not tell."""
+    """Bytes of physical memory; 0 if unknown."""
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (ValueError, OSError):
@@ -43,15 +40,15 @@ def host_total() -> int:
 
 
 def host_limit(proc: Path = Path("/proc"), cgroups: Path = Path("/sys/fs/cgroup")) -> int | None:
-    """Most bytes that the control groups of this process allow; None where none limits them."""
+    """Most bytes that the control groups of this process allow; None if there is no limit."""
     limits = [_read(group / limit).strip() for group, limit, _, _ in _groups(proc, cgroups)]
     known = [int(most) for most in limits if most.isdigit()]
-    # Version 1 writes 2**63 for none.
+    # Version 1 writes about 2**63 for no limit.
     return min((most for most in known if most < host_total()), default=None)
 
 
 def _system_available(proc: Path) -> int:
-    """Available memory; half of the physical memory where the system does not report it."""
+    """Available memory; half of the physical memory if unknown."""
     for line in _read(proc / "meminfo").splitlines():
         if line.startswith("MemAvailable:"):
             return int(line.split()[1]) * 1024
@@ -59,14 +56,13 @@ def _system_available(proc: Path) -> int:
 
 
 def _cgroup_room(proc: Path, cgroups: Path) -> list[int]:
-    """Limit minus use of every control group above this process."""
+    """Limit minus use of every control group that contains this process."""
     room = [_group_room(*group) for group in _groups(proc, cgroups)]
     return [left for left in room if left is not None]
 
 
 def _groups(proc: Path, cgroups: Path) -> Iterator[tuple[Path, str, str, str]]:
-    """Every control group above this process, with the names of its files, for both versions of the
-    interface."""
+    """Every control group that contains this process, of version 1 and 2, with its files' names."""
     for line in _read(proc / "self" / "cgroup").splitlines():
         _, controllers, path = line.split(":", 2)
         if controllers == "":
@@ -78,8 +74,7 @@ def _groups(proc: Path, cgroups: Path) -> Iterator[tuple[Path, str, str, str]]:
         else:
             continue
         for root, limit, usage, reclaimable in roots:
-            # Inside a container the path may be that of the host: the mount itself is then the
-            # group.
+            # Inside a container the path may be the host's. Then the mount itself is the group.
             folder = root / path.strip("/")
             for group in [folder, *folder.parents]:
                 yield group, limit, usage, reclaimable
@@ -92,7 +87,7 @@ def _group_room(group: Path, limit: str, usage: str, reclaimable: str) -> int | 
     used = _read(group / usage).strip()
     if not most.isdigit() or not used.isdigit():
         return None
-    # Pages of files that were read once go before anything fails; the others may be in use.
+    # Inactive pages of files are reclaimed before an allocation fails. Active ones may be in use.
     cold = 0
     for line in _read(group / "memory.stat").splitlines():
         name, _, value = line.partition(" ")
@@ -115,8 +110,7 @@ _MEMORY_PATHS = ("/memfd:", "/dev/shm/", "/dev/zero", "/SYSV", "/anon_hugepage")
 
 
 def may_write(begin: int, end: int) -> bool:
-    """Whether all pages between two addresses may be written; True where the system does not
-    tell."""
+    """Whether all pages between two addresses are writable; True if unknown."""
     for line in _read(_MAPS).splitlines():
         span, rights = line.split(maxsplit=2)[:2]
         first, last = (int(part, 16) for part in span.split("-"))
@@ -136,22 +130,20 @@ def address_on_disk(address: int) -> bool:
 
 
 def is_disk_file(path: str, device: str) -> bool:
-    """Whether a path and a device number, as ``/proc/self/maps`` gives them, are those of a file
-    that is not memory."""
+    """Whether a path and device number from ``/proc/self/maps`` are those of a file on disk."""
     if not path.startswith("/") or path.startswith(_MEMORY_PATHS):
         return False
     return _file_system(device) not in _MEMORY_FILE_SYSTEMS
 
 
 def file_system_of(path: Path) -> str | None:
-    """Type of the file system that a path is on, such as "ext4"; None where the system does not
-    tell."""
+    """Type of the file system that a path is on, such as "ext4"; None if unknown."""
     device = os.stat(path).st_dev
     return _file_system(f"{os.major(device):x}:{os.minor(device):x}")
 
 
 def _file_system(device: str) -> str | None:
-    """Type of the mounted file system with this device number ("fd:01" as in maps, hexadecimal)."""
+    """Type of the file system with a device number, in hexadecimal as in maps, such as "fd:01"."""
     major, minor = (int(number, 16) for number in device.split(":"))
     for line in _read(_MOUNTS).splitlines():
         left, _, right = line.partition(" - ")

@@ -1,5 +1,4 @@
-"""Pages of mapped files: many are asked for at once, so that the disk works on all of them at the
-same time."""
+"""Pages of mapped files, requested many at once so that the disk's queue is full."""
 
 from __future__ import annotations
 
@@ -13,18 +12,18 @@ from .memory import address_on_disk
 
 Array = Any  # a NumPy array; its element type is a matter of the kernels
 
-# Measured on a virtual disk (88 000 random 4 KiB reads/s, 1.2 GB/s in order) with random rows of 1
-# KiB from a cold 1 GiB file. 100 000 rows, gap of 0, 1, 2, 4, 8 pages: 0.84, 0.75, 0.70, 0.70, 0.72
-# s and 408, 473, 566, 729, 886 MB; 30 000 rows: 0.32, 0.31, 0.30, 0.31, 0.33 s. Several threads
-# asking at once were no faster. The system cuts requests at its readahead limit, usually 32 pages.
+# Pages between two requested ones that one request may read along. Measured on a virtual disk
+# (88,000 random reads/s of 4 KiB, 1.2 GB/s sequential) with random rows of 1 KiB from a cold file
+# of 1 GiB. 100,000 rows with a gap of 0, 1, 2, 4, 8 pages took 0.84, 0.75, 0.70, 0.70, 0.72 s and
+# read 408, 473, 566, 729, 886 MB. 30,000 rows took 0.32, 0.31, 0.30, 0.31, 0.33 s. Requests from
+# several threads were no faster.
 GAP = 2
-# Rows asked for in order are a bulk read, as when a cache is filled: the pages between cost no
-# time, and are those that the cache will miss (epoch of 20 batches from a cold file: 2.3 s, with
-# the small gap 3.5 s).
+# The gap of bulk reads, as when a cache is filled. The pages between cost no time, and hold the
+# rows that the cache will miss: an epoch of 20 batches from a cold file took 2.3 s, 3.5 s with GAP.
 GAP_IN_ORDER = 8
-# Pages that one request may span: 128 KiB, as far as read-ahead of the system goes.
+# Pages that one request may span: 128 KiB, the usual limit of the system's read-ahead.
 _MOST = 32
-# Rows that are looked at to tell whether a file is in memory: 128 say a share to a tenth.
+# Rows looked at to tell whether a file is in memory. 128 give the share to about a tenth.
 _SAMPLES = 128
 
 
@@ -35,13 +34,13 @@ class Pages:
         address: Where row 0 begins.
         stride: Bytes from one row to the next.
         row_bytes: Bytes of a row.
-        num_rows: Number of rows; others are skipped where rows are named.
-        told: The system tells which pages are in memory; of files that this user may not write it
-            does not, and calls all of them so.
+        num_rows: Number of rows; row numbers outside are skipped.
+        told: Whether the system says which pages are in memory. For files that this user may not
+            write, it reports every page as in memory.
 
     Attributes:
-        held: Shape ``(num_pages,)``, uint8: pages that are kept in memory of our own, which are
-            never asked for; empty where there are none.
+        held: Shape ``(num_pages,)``, uint8: which pages are kept as private memory and so never
+            requested; empty if none are.
     """
 
     def __init__(
@@ -71,7 +70,7 @@ class Pages:
         return cls(tensor.data_ptr(), stride, tensor[0].nbytes, len(tensor))
 
     def are_cold(self, rows: Array) -> bool:
-        """Whether any of a sample of the rows is not in memory, or may not be."""
+        """Whether any of a sample of the rows is, or may be, not in memory."""
         from . import _paging
 
         address, stride, _, num_rows = self._place
@@ -80,26 +79,23 @@ class Pages:
         return bool(_paging.count_cold_runs(*place, rows, self.told, self.held, _SAMPLES, state))
 
     def ask(self, rows: Array, *, gap: int = GAP) -> None:
-        """Begin to read the pages of ascending rows, with gaps of at most ``gap`` pages; returns at
-        once."""
+        """Request the pages of ascending rows, with gaps of at most ``gap`` pages; asynchronous."""
         from . import _paging
 
         _paging.ask(*self._place, mmap.PAGESIZE, gap, _MOST, rows)
 
     def need(self, starts: Array, lengths: Array, *, gap: int = 0) -> int:
-        """Begin to read the pages of runs of rows, in any order, unless a sample of the runs is in
-        memory.
+        """Request the pages of runs of contiguous rows, unless a sample of the runs is in memory.
 
-        Pages in memory are not asked for, so that those that are kept by us are not read again.
+        Pages in memory are not requested, so that those kept as private memory are not read again.
 
         Args:
-            starts: First row of each run, shape ``(n,)``.
-            lengths: Rows of each run, shape ``(n,)``, or ``(1,)`` where all are as long. Rows lie
-                behind each other.
-            gap: Pages that are read along between two that are asked for.
+            starts: First row of each run, in any order, shape ``(n,)``.
+            lengths: Rows of each run, shape ``(n,)``, or ``(1,)`` if all are equally long.
+            gap: Pages between two requested ones that may be read along.
 
         Returns:
-            Number of pages asked for.
+            Number of pages requested.
         """
         from . import _paging
 
@@ -118,8 +114,7 @@ class Pages:
         return len(cold)
 
     def ask_pages(self, pages: Array, *, gap: int = 0) -> None:
-        """Begin to read ascending pages, by their number from the page of row 0 on; returns at
-        once."""
+        """Request ascending pages, numbered from the page of row 0 on; asynchronous."""
         from . import _paging
 
         first = self._place[0] // mmap.PAGESIZE * mmap.PAGESIZE

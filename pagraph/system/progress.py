@@ -1,4 +1,4 @@
-"""Progress of long work: what is called with it, and its counting over steps and threads."""
+"""Progress of long work, counted over steps and threads."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import threading
 from collections.abc import Callable
 
 Progress = Callable[[int, int], object]
-"""Called with the work done so far and the whole of it, by the threads that do it."""
+"""Called with the work done so far and the total, by the threads that work."""
 
-# Steps of different units share one bar, which counts in millionths of the work.
+# Steps with different units share one bar, which counts in millionths.
 _MILLION = 10**6
 
 
 def part_of(progress: Progress | None, begin: float, end: float) -> Progress | None:
-    """Progress of a step that is the part from ``begin`` to ``end`` of the whole work."""
+    """Progress of a step that takes the whole work from ``begin`` to ``end``, shares in [0, 1]."""
     if progress is None:
         return None
     return lambda done, total: progress(
@@ -22,10 +22,10 @@ def part_of(progress: Progress | None, begin: float, end: float) -> Progress | N
 
 
 class Ticks:
-    """Adds up work for a ``progress`` of the whole; safe from any thread.
+    """Adds up work and reports it to ``progress``; thread-safe.
 
-    Work may come in steps of known size that end early: the next step begins where the one before
-    would have ended.
+    Work may come in steps of known size that end early. The next step then begins where the one
+    before would have ended.
 
     Example:
         >>> ticks = Ticks(lambda done, whole: print(done, "of", whole), 10)
@@ -43,19 +43,19 @@ class Ticks:
         self._progress = progress
         self._whole = whole
         self._done = 0
-        self._end = 0  # of the step; 0 without any
-        # Held for the sum alone, never while `progress` runs, which may take locks of its own. So
-        # two threads may report in the wrong order, and a bar may step back for a moment.
+        self._end = 0  # end of the step; 0 if there are no steps
+        # Held for the sum alone, not while `progress` runs, which may take other locks. So two
+        # threads may report in the wrong order, and a bar may step back for a moment.
         self._lock = threading.Lock()
 
     def step(self, work: int) -> None:
-        """End the step before and begin one of at most ``work``."""
+        """End the current step and begin one of at most ``work``."""
         self._done = self._end
         self._end += work
         self._tell(self._done)
 
     def add(self, count: int = 1) -> None:
-        """Count ``count`` more of the step as done; without any step, of the whole."""
+        """Count ``count`` more of the step as done, or of the whole if there are no steps."""
         with self._lock:
             self._done = done = min(self._done + count, self._end or self._whole)
         self._tell(done)

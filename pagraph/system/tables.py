@@ -1,5 +1,4 @@
-"""Tables of text: aligned lines, and HTML for a notebook or a page; the command line draws them
-with rich."""
+"""Tables as aligned text, and as HTML for a notebook or a page."""
 
 from __future__ import annotations
 
@@ -9,20 +8,20 @@ from html import escape
 from typing import Any
 
 BEST = "*"
-"""The last character of a cell that is the best of its row."""
+"""The last character of the best cell of a row."""
 
 
 @dataclass(frozen=True)
 class Table:
-    """Cells of text; ``str()`` aligns them in lines.
+    """A table of text cells; ``str()`` aligns them.
 
     Attributes:
         rows: The cells by row, the head first; all rows have the same length.
         title: A line above; empty for none.
-        left: Places of the columns that are flush left; the others, numbers, are flush right.
+        left: Indices of the left-aligned columns; the others are right-aligned.
         caption: A line below; empty for none.
-        bold: Places of the rows that stand out, counted without the head.
-        has_total: Whether the last row sums up the others.
+        bold: Indices of highlighted rows, not counting the head.
+        has_total: Whether the last row is the sum of the others.
 
     Example:
         >>> print(Table([["field", "rows"], ["feat", "1,000"]], left=(0,)))
@@ -50,7 +49,7 @@ class Table:
 
     @property
     def html(self) -> str:
-        """The same as an HTML table, escaped; its classes are for a page's style sheet."""
+        """The table as escaped HTML, with classes for a page's style sheet."""
         return "".join(self._markup())
 
     def _markup(self) -> Iterator[str]:
@@ -67,7 +66,7 @@ class Table:
     def _html_row(self, tag: str, cells: Sequence[str], name: str = "") -> str:
         found = []
         for place, cell in enumerate(cells):
-            # Notebooks center or right-align cells by a style sheet of their own.
+            # The style sheets of notebooks center or right-align cells.
             style = ' style="text-align:left"' if place in self.left else ""
             best = ' class="best"' if tag == "td" and cell.endswith(BEST) else ""
             found.append(f"<{tag}{style}{best}>{escape(cell)}</{tag}>")
@@ -76,7 +75,7 @@ class Table:
 
 
 class Tabled:
-    """Base of results that are shown as tables: by ``str()``, and as HTML in a notebook."""
+    """Base of results that are shown as tables, by ``str()`` and as HTML in notebooks."""
 
     def _tables(self) -> Iterable[Table]:
         raise NotImplementedError
@@ -89,10 +88,10 @@ class Tabled:
 
 
 def page_template(package: str) -> Any:
-    """The template ``page.html`` of a package; what is filled in is escaped."""
+    """The template ``page.html`` of a package, which escapes what is filled in."""
     import jinja2
 
-    # StrictUndefined: a name that the template misspells is an error, not a gap in the page.
+    # StrictUndefined makes a misspelt name in the template an error, not a gap in the page.
     environment = jinja2.Environment(
         autoescape=True,
         loader=jinja2.PackageLoader(package, ""),

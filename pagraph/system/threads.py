@@ -61,11 +61,10 @@ def in_order(
 
 
 class ForkLock:
-    """A lock that is free in a forked child; for what forked workers call as well, or threads hold
-    for long.
+    """A lock that is free in a forked child, for what forked workers use too.
 
-    Do not fork inside. What it guards must be sound wherever a thread may be cut off: change one
-    reference last.
+    Do not fork while holding it. A child forked while another thread holds it sees that thread's
+    work half done: so the guarded data must be valid at every point. Change one reference last.
     """
 
     def __init__(self) -> None:
@@ -73,11 +72,11 @@ class ForkLock:
         _alive.add(self)
 
     def acquire(self, *, blocking: bool = True) -> bool:
-        """Take it; whether that was possible, where it should not wait."""
+        """Acquire the lock; returns whether it was acquired, as ``threading.Lock`` does."""
         return self._lock.acquire(blocking)
 
     def release(self) -> None:
-        """Give it back."""
+        """Release the lock."""
         self._lock.release()
 
     def __enter__(self) -> None:
@@ -104,7 +103,7 @@ _guard = threading.Lock()
 
 
 def lock_of(item: Any) -> threading.RLock:
-    """The lock of an object, the same for all loaders; a new one where it cannot be told apart."""
+    """The lock of an object, shared by all loaders; a new one if the object cannot be a key."""
     with _guard:
         try:
             return _locks.setdefault(item, threading.RLock())
@@ -114,10 +113,9 @@ def lock_of(item: Any) -> threading.RLock:
 
 @contextmanager
 def starting_workers(loader: Any, start: Callable[[int], object]) -> Iterator[None]:
-    """Call ``start`` with the worker's number in each thread of passes that begin inside, before
-    the user's function.
+    """Call ``start`` with the worker's number in each worker thread that starts inside the block.
 
-    It stands before the loader's ``worker_init_fn`` for that time.
+    The loader's ``worker_init_fn`` is replaced meanwhile, and is called after ``start``.
     """
     before = loader.worker_init_fn
 
@@ -136,27 +134,27 @@ def starting_workers(loader: Any, start: Callable[[int], object]) -> Iterator[No
 def near_cores(
     allowed: Collection[int], workers: int, nodes: Mapping[int, Sequence[tuple[int, Sequence[int]]]]
 ) -> list[int]:
-    """One of the ``allowed`` hardware threads of each core of the first NUMA node; all allowed ones
-    if those are few.
+    """One allowed hardware thread per core of the first NUMA node.
 
-    ``nodes`` maps a NUMA node to its cores, each with its hardware threads, as DGL and PyG list
-    them.
+    All ``allowed`` threads if that is not more than ``workers``. ``nodes`` maps a NUMA node to its
+    cores, each with its hardware threads, as DGL and PyG list them.
     """
     near = [next((cpu for cpu in cpus if cpu in allowed), None) for _, cpus in nodes.get(0, [])]
     cores = [cpu for cpu in near if cpu is not None]
     return cores if len(cores) > workers else sorted(allowed)
 
 
+# One worker at a time saves, changes and restores the global generators.
 _lock = threading.Lock()
 
 
 def run_worker_init(worker_init_fn: Callable[[int], object], worker: int) -> None:
-    """Run the user's function in a worker thread, and restore Python's, NumPy's and torch's global
-    generators.
+    """Run the user's function in a worker thread and restore the global random generators.
 
-    Functions written for worker processes seed them, and here they are the training loop's.
+    Functions written for worker processes seed Python's, NumPy's and torch's. In a thread these are
+    the training loop's.
     """
-    # Here: options are checked, and threads counted, before torch is imported.
+    # Imported late, since options are checked and CPUs counted before torch is imported.
     import numpy as np
     import torch
 

@@ -1,7 +1,6 @@
-"""Reads files of ``torch.save``: tensors, plain values and known classes alone, whatever torch
-would make of the rest.
+"""Safe reading of ``torch.save`` files: only tensors, plain values and known classes.
 
-``torch.load(weights_only=True)`` is not enough: before torch 2.6 it runs the code of a TorchScript
+``torch.load(weights_only=True)`` is not enough. Before torch 2.6 it runs the code of a TorchScript
 archive, and torch 2.5 reads past the end of an array that is shorter than the file says.
 """
 
@@ -27,7 +26,7 @@ from .checks import StrPath
 from .files import open_plain
 
 _ZIP = b"PK\x03\x04"
-# Torch's number, pickled; tar, before 0.1.10, is refused.
+# Torch's magic number, pickled. The tar format, from before 0.1.10, is refused.
 _BEFORE_1_6 = b"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19."
 _CODE = ("constants.pkl", "code/")
 
@@ -38,7 +37,7 @@ _STORAGES = {
     **dict.fromkeys(("LongStorage", "DoubleStorage", "ComplexFloatStorage"), 8),
     "ComplexDoubleStorage": 16,
 }
-"""Bytes of an item, by the name of torch's class."""
+"""Bytes of an element, by the name of torch's class."""
 _TENSORS = tuple(f"torch._utils._rebuild_tensor{version}" for version in ("", "_v2", "_v3"))
 _PLAIN = {
     *("_codecs.encode", "builtins.bytearray", "builtins.complex", "builtins.set"),
@@ -49,29 +48,28 @@ _WITH_ATTRIBUTES = "torch._tensor._rebuild_from_type_v2"
 _TYPES = ("torch.Tensor", "torch.nn.parameter.Parameter")
 
 _CHECKS_LENGTHS = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 13)
-"""Whether this torch compares the length of an array in a file to what the file says; 2.5 does
-not."""
+"""Whether this torch checks that an array in a file is as long as the file says. 2.5 does not."""
 
 
 def load_saved(
     path: StrPath, *, classes: Sequence[type] = (), advice: str = "", arrays: bool = False
 ) -> Any:
-    """Read what ``torch.save`` wrote to a file: tensors, plain values, and objects of these
-    classes.
+    """Read what ``torch.save`` wrote to a file: tensors, plain values, and objects of some classes.
 
-    What torch would do is first done with stand-ins, which run nothing and write nowhere: every
-    name that the file refers to must be a known one, every tensor within its array, every array as
-    long as is said. Only then torch reads it, from the file that was opened for this. Sparse
-    tensors are checked by torch; quantised and nested ones are refused.
+    The file is first unpickled with stand-ins, which run nothing. This checks that every name it
+    refers to is known, that every tensor lies within its array, and that every array is as long as
+    the file says. Only then torch reads it, from the same open file. Torch checks sparse tensors;
+    quantised and nested tensors are refused.
 
     Args:
         path: The file.
-        classes: The classes.
+        classes: The classes whose objects the file may hold.
         advice: The end of the error about other objects.
-        arrays: Also read NumPy's arrays of numbers, as tensors, in a file that has no tensors.
+        arrays: Whether a file without tensors may hold NumPy arrays of numbers, which become
+            tensors.
 
     Raises:
-        FileNotFoundError: There is no such file.
+        FileNotFoundError: The file does not exist.
         FormatError: The file is something else, or holds other objects; the error ends with the
             advice.
     """
@@ -82,7 +80,7 @@ def load_saved(
             names = [f"{kind.__module__}.{kind.__qualname__}" for kind in classes]
             trial = _Trial(names, arrays=arrays)
             content = trial.run(file)
-            # Made here from their bytes: torch would let NumPy's own code read the file.
+            # The trial has made these from their bytes. Torch would run NumPy's code on the file.
             if trial.has_arrays:
                 return _with_tensors(content)
             _check_torch(path, trial.used, advice)
@@ -94,15 +92,16 @@ def load_saved(
             ) from None
         except FormatError:
             raise
-        except Exception:  # of a file anything may be wrong; the text, which advises weights_only=False, is dropped
+        except Exception:
+            # Anything may be wrong with a file. Torch's text, which advises weights_only=False, is
+            # dropped.
             raise FormatError(
                 f"{path} must be a file that torch.save wrote, it cannot be read"
             ) from None
 
 
 def _check_packing(path: StrPath, file: IO[bytes]) -> None:
-    """Raise FormatError where a file says that it unpacks to more than it holds: torch never
-    packs."""
+    """Raise FormatError if a file would unpack to more than its size: torch never compresses."""
     if not zipfile.is_zipfile(file):
         file.seek(0)
         return
@@ -122,10 +121,10 @@ def _load(file: IO[bytes], classes: list[Any]) -> Any:
     allowed: AbstractContextManager[Any] = nullcontext()
     if hasattr(torch.serialization, "safe_globals"):
         allowed = torch.serialization.safe_globals(classes)
-    # Newer torch does not look at indices by itself.
+    # Newer torch does not check indices of sparse tensors by default.
     checks: Any = torch.sparse.check_sparse_tensor_invariants
     with allowed, checks(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch's, about files in other forms
+        warnings.simplefilter("ignore")  # torch warns about older formats
         return torch.load(file, map_location="cpu", weights_only=True)
 
 
@@ -133,21 +132,18 @@ def _check_torch(path: StrPath, used: set[str], advice: str) -> None:
     if used and not hasattr(torch.serialization, "safe_globals"):
         raise FormatError(
             f"{path} holds an object of PyG's, {min(used)}, which torch reads safely from 2.5 on, "
-            "this is torch "
-            f"{torch.__version__}: {advice}, or take a newer torch"
+            f"this is torch {torch.__version__}: {advice}, or take a newer torch"
         )
 
 
 class _OtherObjectError(Exception):
-    """A file refers to something that is neither a tensor, nor a plain value, nor of a known
-    class."""
+    """A file refers to something other than a tensor, a plain value or a known class."""
 
 
 class _StandIn:
-    """An object that a file has made, whatever it would be.
+    """Replaces any object that a file creates.
 
-    That there is ``__setstate__`` keeps a pickle from setting attributes, of objects and of this
-    class.
+    ``__setstate__`` exists so that a pickle cannot set attributes of objects or of this class.
     """
 
     __slots__ = ()
@@ -160,7 +156,7 @@ class _StandIn:
 
 
 class _Call(_StandIn):
-    """A function that a file calls."""
+    """Replaces a function that a file calls."""
 
     __slots__ = ("_act",)
 
@@ -172,7 +168,7 @@ class _Call(_StandIn):
 
 
 class _Array(_StandIn):
-    """A one-dimensional array in a file, or the class of such ones."""
+    """Replaces a storage in a file, or a class of storages."""
 
     __slots__ = ("item_bytes", "num_bytes")
 
@@ -185,7 +181,7 @@ _NUMBER = re.compile(r"b1|[iuf][248]|[iu]1")
 
 
 class _SavedDtype(_StandIn):
-    """A dtype of NumPy's: its code, and then the order of its bytes."""
+    """Replaces a NumPy dtype: its code and its byte order."""
 
     __slots__ = ("code", "order")
 
@@ -197,14 +193,14 @@ class _SavedDtype(_StandIn):
 
     def __setstate__(self, state: Any) -> None:
         _, self.order, *rest = state
-        # The rest are parts of other dtypes, and flags that NumPy believes: with one of them it
-        # would take numbers for addresses of objects.
+        # The rest are parts of structured dtypes, and flags that NumPy does not check. One of the
+        # flags would make it treat numbers as pointers to objects.
         if rest != [None, None, None, -1, -1, 0]:
             raise ValueError("a dtype with parts or flags")
 
 
 class _SavedArray(_StandIn):
-    """An array of NumPy's, as a tensor once its bytes are known."""
+    """Replaces a NumPy array, and becomes a tensor when its bytes are known."""
 
     __slots__ = ("tensor",)
 
@@ -217,7 +213,7 @@ class _SavedArray(_StandIn):
         self.tensor = torch.from_numpy(rows.astype(found.newbyteorder("="), order="C"))
 
 
-# NumPy 1 and 2 call the room of this function differently.
+# NumPy 1 and 2 name the module of this function differently.
 _NUMPY: dict[str, Any] = {
     **dict.fromkeys(
         (f"numpy.{core}.multiarray._reconstruct" for core in ("core", "_core")), _SavedArray
@@ -225,8 +221,8 @@ _NUMPY: dict[str, Any] = {
     "numpy.ndarray": _StandIn,
     "numpy.dtype": _SavedDtype,
 }
-# Bytes as pickle's older protocols have them. None at all are a call without arguments: with a
-# number it would fill memory.
+# Bytes in pickle's older protocols. Empty bytes are a call of `bytes` without arguments; with a
+# number it would allocate that much memory.
 _BYTES: dict[str, Callable[..., Any]] = {
     "_codecs.encode": lambda text, code: text.encode(code),
     "builtins.bytes": lambda: b"",
@@ -234,7 +230,7 @@ _BYTES: dict[str, Callable[..., Any]] = {
 
 
 def _with_tensors(content: Any) -> Any:
-    """Values, lists and dicts with tensors in place of stand-ins for arrays."""
+    """Replace the stand-ins for arrays in values, lists and dicts by tensors."""
     if isinstance(content, _SavedArray):
         return content.tensor
     if isinstance(content, dict):
@@ -245,11 +241,11 @@ def _with_tensors(content: Any) -> Any:
 
 
 class _Trial:
-    """What a file would make torch do, done with stand-ins.
+    """Unpickles a file with stand-ins, and so checks what torch would do.
 
     Args:
-        classes: The names of the classes that it may use.
-        arrays: Whether it may hold NumPy's arrays.
+        classes: Names of the classes that the file may use.
+        arrays: Whether the file may hold NumPy arrays.
     """
 
     def __init__(self, classes: Sequence[str], *, arrays: bool = False) -> None:
@@ -261,8 +257,7 @@ class _Trial:
         self._length_of: Callable[[str, int], int] = lambda key, least: 0
 
     def run(self, file: IO[bytes]) -> Any:
-        """Go through a file, and get what it holds with stand-ins for tensors; any exception means
-        that torch must not read it."""
+        """Unpickle a file; any exception means that torch must not read it."""
         start = file.read(len(_BEFORE_1_6))
         file.seek(0)
         if start.startswith(_ZIP):
@@ -272,8 +267,7 @@ class _Trial:
         raise ValueError("neither form of torch.save")
 
     def _run_zip(self, file: IO[bytes]) -> Any:
-        # By torch's own reader: of an archive that is made for it, another one may see other
-        # members.
+        # Torch's own reader, because another one may see other members in a crafted archive.
         reader = torch._C.PyTorchFileReader(file)
         names = set(reader.get_all_records())
         if any(name.lower().startswith(_CODE) for name in names):
@@ -287,23 +281,23 @@ class _Trial:
         self._length_of = length_of
         content = self._unpickle(io.BytesIO(reader.get_record("data.pkl")))
         if self.has_arrays and self._lengths:
-            raise _OtherObjectError("NumPy's arrays beside tensors")
+            raise _OtherObjectError("NumPy's arrays together with tensors")
         return content
 
     def _run_old(self, file: IO[bytes]) -> None:
         size = os.fstat(file.fileno()).st_size
-        self._length_of = lambda key, least: size  # torch compares the length itself
-        for _ in range(4):  # torch's number, its version, the machine's, the content
+        self._length_of = lambda key, least: size  # torch checks the length itself
+        for _ in range(4):  # magic number, protocol version, system information, content
             self._unpickle(file)
         keys = self._unpickle(file)
-        if set(keys) != set(self._lengths):  # the rest would be memory as it was found
+        if set(keys) != set(self._lengths):  # the others would be uninitialised memory
             raise ValueError("other arrays than those used")
 
     def _unpickle(self, file: IO[bytes]) -> Any:
         return _Unpickler(self, file).load()
 
     def found(self, name: str) -> Any:
-        """What stands for the object of that name, module and all."""
+        """The stand-in for the object with a qualified name."""
         module, _, last = name.rpartition(".")
         if name == "collections.OrderedDict":
             return OrderedDict
@@ -329,7 +323,7 @@ class _Trial:
         return _StandIn
 
     def array(self, saved: Any) -> _Array:
-        """What stands for an array of the file."""
+        """The stand-in for a storage of the file."""
         what, kind, key, _, count, *view = saved
         if (
             what not in ("storage", b"storage")
@@ -342,7 +336,7 @@ class _Trial:
             self._lengths[key] = self._length_of(key, num_bytes)
         if self._lengths[key] < num_bytes:
             raise ValueError("an array that is shorter than is said")
-        if view and view[0] is not None:  # of the old form: a part of it
+        if view and view[0] is not None:  # the old format has views of a storage
             _, begin, length = view[0]
             if _natural(begin) + _natural(length) > count:
                 raise ValueError("a part that is not within its array")
@@ -383,8 +377,7 @@ def _natural(number: Any) -> int:
 
 
 class _Unpickler(pickle.Unpickler):
-    """Makes stand-ins. ``pickle`` itself makes nothing but plain values: all names go through
-    ``find_class``."""
+    """Creates stand-ins only: ``pickle`` gets every other name from ``find_class``."""
 
     def __init__(self, trial: _Trial, file: IO[bytes]) -> None:
         super().__init__(file, encoding="utf-8")
@@ -392,7 +385,7 @@ class _Unpickler(pickle.Unpickler):
 
     def find_class(self, module: str, name: str) -> Any:
         """See ``pickle.Unpickler``."""
-        module = "builtins" if module == "__builtin__" else module  # as protocol 2 calls it
+        module = "builtins" if module == "__builtin__" else module  # its name in protocol 2
         return self._trial.found(f"{module}.{name}")
 
     def persistent_load(self, saved: Any) -> Any:

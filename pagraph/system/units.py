@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-# Of the words of a field: a line has room for these.
+# Words of a field that fit on a line.
 _SHOWN_WORDS = 5
 
 
 def in_units(nbytes: float) -> tuple[float, str]:
-    """Bytes as a number, below 1024 if it can be, of a binary unit.
+    """Bytes as a number in a binary unit, below 1024 up to TiB.
 
     Example:
         >>> in_units(3 << 19)
@@ -37,7 +37,7 @@ def bytes_text(nbytes: float) -> str:
 
 
 def percent(share: float | None) -> str:
-    """A share as per cent with one decimal; a dash for None.
+    """A share as a percentage with one decimal; a dash for None.
 
     Example:
         >>> percent(0.1234), percent(None)
@@ -60,7 +60,7 @@ def short_count(count: float) -> str:
 
 
 def in_mebibytes(nbytes: int) -> str:
-    """Bytes that are needed, rounded up, as ``memory`` takes them.
+    """Bytes, rounded up to MiB, as text that ``memory`` takes.
 
     >>> in_mebibytes(2**20 + 1)
     '2MiB'
@@ -69,12 +69,12 @@ def in_mebibytes(nbytes: int) -> str:
 
 
 def one_line(error: BaseException) -> str:
-    """An error's text as a part of another's: on one line, of bounded length."""
+    """An error's text as part of another error: on one line, of bounded length."""
     return " ".join(str(error).split())[:200]
 
 
 def shortened(value: object, most: int = 300) -> str:
-    """What a file or a user named as text for a line: the first characters, and how many there are.
+    """A value as text of bounded length: if it is longer, its start and its number of characters.
 
     >>> shortened("feat"), shortened("x" * 5000, 5)
     ('feat', 'xxxxx... (5,000 characters)')
@@ -84,7 +84,7 @@ def shortened(value: object, most: int = 300) -> str:
 
 
 def printable(text: str) -> str:
-    """A name for a terminal: control characters are escaped, which it would take for commands.
+    """A name for a terminal, with control characters escaped.
 
     >>> printable("user\x1b[2J")
     'user\\\\x1b[2J'
@@ -93,7 +93,7 @@ def printable(text: str) -> str:
 
 
 def words_text(words: Sequence[str]) -> str:
-    """How many words a field's codes stand for, and the first of them.
+    """The number of a field's words, and the first of them.
 
     >>> words_text(("de", "fr"))
     '2 words: de, fr'

@@ -1,4 +1,4 @@
-"""Ways to have a disk read many places at once, and what they cost here."""
+"""Ways to read many places of a disk at once, and what they cost here."""
 
 from .queues import unwatch, watch
 from .ways import WAYS, refusal, usable_way

@@ -1,13 +1,15 @@
-"""Kernels that read scattered ranges of a file: which rows make one request, and the loops that
-keep a queue full.
+"""Kernels that read scattered rows of a file: they merge rows into requests and keep a queue full.
 
-A *job* is a tuple of integers: (descriptor, first byte of row 0, bytes from row to row, bytes of a
-row to copy, alignment of requests, alignment of a read's begin, address of row 0 of the result,
-bytes from row to row there). ``edges[r]`` is the first row of request ``r``. Each request is read
-into a slot, and its rows are copied from there.
+A *job* is a tuple of integers::
 
-*state* is shared with the caller: see the names below. *log*, which may be empty, takes samples:
-time and depth of the queue. Structures are those of ``linux/aio_abi.h``, as arrays of words.
+    descriptor | first byte of row 0 in the file | stride of rows in the file
+    bytes of a row to copy | alignment of requests | alignment of a read's begin
+    address of row 0 in the result | stride of rows in the result
+
+``edges[r]`` is the first row of request ``r``. Each request is read into a slot, from which its
+rows are copied. *state* is shared with the caller; its words are named below. *log* may be empty;
+else it takes samples of time and queue depth. Structures of ``linux/aio_abi.h`` are arrays of
+words.
 """
 
 import numpy as np
@@ -24,8 +26,8 @@ _ARGUMENTS = (
     types.uintp,
     types.uintp,
 )
-# Found in the C library of the running process. `syscall` takes any number of arguments; both
-# x86-64 and ARM pass them where a function of seven expects them.
+# Functions of the process's C library. `syscall` is variadic, but x86-64 and ARM pass its arguments
+# as they do for a function of seven.
 syscall = types.ExternalFunction("syscall", types.intp(*_ARGUMENTS))
 pread = types.ExternalFunction(
     "pread", types.intp(types.intc, types.uintp, types.uintp, types.int64)
@@ -37,29 +39,29 @@ errno_place = types.ExternalFunction("__errno_location", types.uintp())
 clock_gettime = types.ExternalFunction("clock_gettime", types.intc(types.intc, types.uintp))
 memcpy = types.ExternalFunction("memcpy", types.uintp(types.uintp, types.uintp, types.uintp))
 
-_MONOTONIC = 1  # CLOCK_MONOTONIC, that of time.perf_counter_ns
+_MONOTONIC = 1  # CLOCK_MONOTONIC, the clock of time.perf_counter_ns
 _INTERVAL = 500_000  # ns between samples
 _WILL_NEED = 3  # POSIX_FADV_WILLNEED
 _EINTR = 4
 _EAGAIN = 11
 
 # Words of `state`.
-ERROR = 0  # errno of the first read that failed, SHORT where the file ended
+ERROR = 0  # errno of the first failed read, or SHORT if the file ended
 PLACE = 1  # byte of the file at which it failed
 IN_FLIGHT = 2  # requests that the disk has now
-STOP = 3  # not 0: begin no other request
+STOP = 3  # if not 0, begin no further request
 CURSOR = 4  # next request, for threads that share a job
-BYTES = 5  # that were read
+BYTES = 5  # bytes read
 LAST = 6  # time of the last sample
 SAMPLES = 7  # number of samples in the log
-CLOCK = 8  # two words: what the clock says
+CLOCK = 8  # two words for clock_gettime
 WORDS = 10
 SHORT = -1
 
 
 @kernel
 def check_rows(rows, num_rows):
-    """Index of the first row that is out of range or not above the one before; -1: none."""
+    """Index of the first row that is out of range or not above the one before; -1 if none."""
     before = np.int64(-1)
     for i in range(len(rows)):
         if rows[i] <= before or rows[i] >= num_rows:
@@ -70,7 +72,7 @@ def check_rows(rows, num_rows):
 
 @kernel
 def check_places(places, num_places):
-    """Index of the first place that is out of range; -1: none."""
+    """Index of the first place that is out of range; -1 if none."""
     for i in range(len(places)):
         if places[i] < 0 or places[i] >= num_places:
             return i
@@ -79,8 +81,7 @@ def check_places(places, num_places):
 
 @kernel
 def span(rows, first, behind, job):
-    """First byte and number of bytes, in whole blocks, of a request for rows ``first`` to
-    ``behind``."""
+    """First byte and number of bytes, in whole blocks, of a request for ``rows[first:behind]``."""
     _, base, stride, row_bytes, align, _, _, _ = job
     low = (base + rows[first] * stride) // align * align
     high = -(-(base + rows[behind - 1] * stride + row_bytes) // align) * align
@@ -89,10 +90,9 @@ def span(rows, first, behind, job):
 
 @kernel
 def count_gaps(rows, job, counts):
-    """Count neighbours with ``b`` unread blocks between them in ``counts[b]``, those that touch or
-    share one in [0].
+    """Count in ``counts[b]`` the neighbouring rows with ``b`` unread blocks between them.
 
-    Returns the blocks that the rows lie on.
+    ``counts[0]`` includes neighbours that share a block. Returns the number of blocks with rows.
     """
     _, base, stride, row_bytes, align, _, _, _ = job
     blocks = np.int64(0)
@@ -110,13 +110,15 @@ def count_gaps(rows, job, counts):
 
 @kernel
 def make_requests(rows, job, gap, most, edges):
-    """Merge rows over at most ``gap`` blocks into requests of at most ``most`` bytes; how many, and
-    the largest."""
+    """Merge rows into requests of at most ``most`` bytes, over gaps of at most ``gap`` blocks.
+
+    Returns the number of requests, and the bytes of the largest.
+    """
     _, base, stride, row_bytes, align, _, _, _ = job
     requests = 0
     largest = np.int64(0)
     low = np.int64(0)
-    high = np.int64(0)  # behind the last byte of the request in the making
+    high = np.int64(0)  # end of the current request
     for i in range(len(rows)):
         start = base + rows[i] * stride
         begin = start // align * align
@@ -136,8 +138,10 @@ def make_requests(rows, job, gap, most, edges):
 
 @kernel
 def deliver(rows, places, first, behind, job, slot, low):
-    """Copy the rows of a request, which begins at byte ``low`` of the file, from its slot to their
-    places."""
+    """Copy the rows of a request from its slot to their places.
+
+    The request begins at byte ``low`` of the file.
+    """
     _, base, stride, row_bytes, _, _, out, out_stride = job
     for i in range(first, behind):
         place = places[i] if len(places) else i
@@ -147,16 +151,16 @@ def deliver(rows, places, first, behind, job, slot, low):
 
 @kernel
 def needed(rows, behind, job, low):
-    """Bytes that a request must bring: up to the end of its last row."""
+    """Bytes that a request must return, up to the end of its last row."""
     _, base, stride, row_bytes, _, _, _, _ = job
     return base + rows[behind - 1] * stride + row_bytes - low
 
 
 @kernel
 def note_depth(state, log, in_flight):
-    """Say how many requests the disk has, and sample it now and then."""
+    """Store the number of requests that the disk has, and log it twice a millisecond."""
     state[IN_FLIGHT] = in_flight
-    if state[SAMPLES] < len(log) - (in_flight > 0):  # the last place is for the end
+    if state[SAMPLES] < len(log) - (in_flight > 0):  # the last row is for the final 0
         clock_gettime(np.int32(_MONOTONIC), np.uint64(state.ctypes.data + 8 * CLOCK))
         now = state[CLOCK] * 1_000_000_000 + state[CLOCK + 1]
         if now - state[LAST] >= _INTERVAL or in_flight == 0:
@@ -168,7 +172,7 @@ def note_depth(state, log, in_flight):
 
 @kernel
 def fail(state, error, place):
-    """Keep the first error, and let no other request begin."""
+    """Store the first error, and let no further request begin."""
     if add_atomic(state, STOP, 1) == 0:
         state[PLACE] = place
         state[ERROR] = error
@@ -176,8 +180,7 @@ def fail(state, error, place):
 
 @kernel
 def read_whole(job, slot, low, nbytes, got, need, state):
-    """Read what is missing of a request of which ``got`` bytes are there; whether all that is
-    needed came."""
+    """Read the rest of a request that has ``got`` bytes; returns whether ``need`` bytes came."""
     descriptor, _, _, _, _, block, _, _ = job
     while got < need:
         got = got // block * block
@@ -197,8 +200,7 @@ def read_whole(job, slot, low, nbytes, got, need, state):
 
 @kernel
 def read_by_pread(rows, places, edges, requests, job, slot, state, log):
-    """Read requests one after the other, beside other threads that share the cursor; the slot is
-    this thread's own."""
+    """Read requests in turn, as one of several threads that share the cursor but not the slot."""
     while state[STOP] == 0:
         request = add_atomic(state, CURSOR, 1)
         if request >= requests:
@@ -217,7 +219,7 @@ def read_by_pread(rows, places, edges, requests, job, slot, state, log):
 
 @kernel
 def read_behind_advice(rows, places, edges, requests, job, slot, depth, state, log):
-    """Read requests one after the other, each asked of the system ``depth`` requests before."""
+    """Read requests in turn, each advised to the system ``depth`` requests ahead."""
     descriptor = np.int32(job[0])
     asked = 0
     for request in range(requests):
@@ -238,8 +240,7 @@ def read_behind_advice(rows, places, edges, requests, job, slot, depth, state, l
 
 @kernel
 def finish(rows, places, edges, request, job, slot, result, state):
-    """Deliver the rows of a request that ended with ``result``: a number of bytes, or minus an
-    errno."""
+    """Deliver the rows of a completed request; ``result`` is its bytes, or minus an errno."""
     first = edges[request]
     behind = edges[request + 1]
     low, nbytes = span(rows, first, behind, job)
@@ -272,15 +273,20 @@ def read_by_aio(
     state,
     log,
 ):
-    """Read requests through a context of Linux AIO; False if it failed so that reads may still be
-    under way.
+    """Read requests through a context of Linux AIO.
+
+    Returns False if it failed while reads may still be under way.
 
     Args:
-        slots, slot_bytes, wait: As of a ring.
-        submit, get_events: Numbers of the system calls.
-        context: The queue.
-        blocks: Scratch of uint64: for each slot eight words of its control block, one of a pointer,
-            four of an event.
+        slots: Address of the first slot.
+        slot_bytes: Bytes of a slot.
+        depth: Number of slots.
+        wait: Reads to wait for in a system call.
+        submit: Number of the system call io_submit.
+        get_events: Number of the system call io_getevents.
+        context: The AIO context.
+        blocks: Scratch of uint64. For each slot it has the eight words of a control block (iocb),
+            then a pointer to it, then the four words of an event.
     """
     free = np.arange(depth)
     request_of = np.zeros(depth, dtype=np.int64)
@@ -316,11 +322,10 @@ def read_by_aio(
             done = syscall(submit, context, filled - sent, place, 0, 0, 0)
             if done >= 0:
                 sent += done
-            elif (
-                int32_at(errno_place()) != _EAGAIN or depth - num_free == filled - sent
-            ):  # or none is there to wait for
+            elif int32_at(errno_place()) != _EAGAIN or depth - num_free == filled - sent:
+                # EAGAIN is an error only if no read is under way, whose end to wait for.
                 fail(state, int32_at(errno_place()), 0)
-                for i in range(sent, filled):  # these never went
+                for i in range(sent, filled):  # never submitted
                     free[num_free] = (
                         np.int64(blocks[pointers + i]) - np.int64(blocks.ctypes.data)
                     ) // 64

@@ -1,4 +1,4 @@
-"""Queues of reads: the ways in which this process can give the disk many requests at once."""
+"""Queues of reads, which give the disk many requests at once."""
 
 from __future__ import annotations
 
@@ -19,19 +19,18 @@ from ..threads import THREAD_NAME
 
 Array = Any  # a NumPy array; its element type is a matter of the kernels
 
-# Requests/s of 1 KiB past the page cache by AIO at 64, 128, 256: 111,000, 151,000, 140,000.
+# Direct AIO of 1 KiB reached 111,000, 151,000, 140,000 requests/s at depths of 64, 128, 256.
 DEPTH = 128
 REQUEST_BYTES = 128 << 10
 QUEUE_BYTES = 8 << 20
-"""Memory of a queue. Requests of ``REQUEST_BYTES`` fill the disk's queue with fewer of them than
-small ones do."""
+"""Memory of a queue. It holds 64 requests of ``REQUEST_BYTES``, which fill a disk's queue."""
 
 
 _ANYWHERE: Array = np.empty(0, dtype=np.int64)
 
 
 _NO_LOG: Array = np.empty((0, 2), dtype=np.int64)
-# Depths of the queue that are noted for a timeline; a second of reading takes some thousands.
+# Samples of the queue's depth for a timeline. A second of reading takes 2,000.
 _MOST_SAMPLES = 1 << 14
 
 Watcher = Callable[[Array], object]
@@ -39,17 +38,16 @@ _watchers: list[Watcher] = []
 
 
 def watch(watcher: Watcher) -> None:
-    """Have a function called after each read from now on, with samples of its queue: (n, 2), ns and
-    depth.
+    """Call a function after each read from now on, with samples of its queue's depth.
 
-    Times are those of ``time.perf_counter_ns``, half a millisecond apart; the last sample has depth
-    0.
+    Samples have the shape ``(n, 2)``: the time of ``time.perf_counter_ns`` and the depth. They are
+    half a millisecond apart, and the last has depth 0.
     """
     _watchers.append(watcher)
 
 
 def unwatch(watcher: Watcher) -> None:
-    """Call a function no more; nothing happens where it was not."""
+    """Stop calling a function of :func:`watch`, if it is one."""
     if watcher in _watchers:
         _watchers.remove(watcher)
 
@@ -59,10 +57,10 @@ def _new_log() -> Array:
 
 
 class Requests(NamedTuple):
-    """Requests of one call: see ``_reads``.
+    """The requests of one call; see ``_reads``.
 
-    ``slot_bytes`` is what the largest takes, in whole pages; ``log`` has room for samples of the
-    queue's depth, if someone wants them; ``out`` is only kept alive for the address in ``job``.
+    ``slot_bytes`` is the size of the largest request in whole pages. ``log`` has room for samples
+    of the queue's depth if there is a watcher. ``out`` is kept alive for its address in ``job``.
     """
 
     rows: Array
@@ -79,7 +77,7 @@ class Requests(NamedTuple):
     def of(
         cls, rows: Array, out: Array, job: tuple[int, ...], gap: int, places: Array = _ANYWHERE
     ) -> Requests:
-        """Requests for ascending rows, merged over at most ``gap`` blocks that nobody needs."""
+        """Requests for ascending rows, merged over gaps of at most ``gap`` blocks."""
         from . import _reads
 
         edges = np.empty(len(rows) + 1, dtype=np.int64)
@@ -98,7 +96,7 @@ class Requests(NamedTuple):
         )
 
     def tell(self) -> None:
-        """Hand the samples of the queue's depth to whoever watches."""
+        """Pass the samples of the queue's depth to the watchers."""
         from . import _reads
 
         samples = self.log[: self.state[_reads.SAMPLES]].copy()
@@ -107,7 +105,7 @@ class Requests(NamedTuple):
                 watcher(samples)
 
     def steps(self, size: int) -> Iterator[Requests]:
-        """The same in parts of at most ``size`` requests."""
+        """The requests in parts of at most ``size``."""
         from . import _reads
 
         for first in range(0, self.number, size):
@@ -117,15 +115,15 @@ class Requests(NamedTuple):
 
 
 class Queue:
-    """Slots that reads go to, and a way to have many under way; serves one call at a time.
+    """A way to have many reads under way, and the slots that they fill; serves one call at a time.
 
     Args:
-        depth: Most reads under way; fewer where ``QUEUE_BYTES`` hold fewer.
+        depth: Most reads under way; fewer if ``QUEUE_BYTES`` hold fewer.
 
     Attributes:
         way: Its name.
-        direct: Whether descriptors must be of O_DIRECT, or must not; None: either.
-        is_lost: It failed with reads under way, and must not be used again.
+        direct: Whether descriptors must have O_DIRECT, or must not; None if both will do.
+        is_lost: Whether it failed with reads under way, and must not be used again.
     """
 
     way: ClassVar[str]
@@ -134,43 +132,44 @@ class Queue:
     def __init__(self, depth: int = DEPTH) -> None:
         self.depth = depth
         self.is_lost = False
-        # Shared, though with nobody: a fork would make copies of private pages, and reads that are
-        # under way could then end in the child's.
+        # MAP_SHARED, though no process shares it: after a fork, private pages would be copied, and
+        # reads under way could complete into the child's copy.
         self._memory = mmap.mmap(-1, QUEUE_BYTES)
         self._slots: int = np.frombuffer(self._memory, dtype=np.uint8).ctypes.data
 
     @classmethod
     def check(cls) -> None:
-        """Raise OSError where the system refuses this way."""
+        """Raise OSError if the system refuses this way."""
 
     def slots(self, requests: Requests) -> tuple[int, int, int]:
-        """Address, bytes and number of the slots that requests of this size have."""
+        """Address, size and number of the slots for requests of this size."""
         return self._slots, requests.slot_bytes, min(self.depth, QUEUE_BYTES // requests.slot_bytes)
 
     def read(self, requests: Requests) -> None:
-        """Read all requests into their places; an error is in ``state``. Nothing is under way when
-        it returns."""
+        """Read all requests into their places; no read is under way when it returns.
+
+        Errors are stored in ``state``.
+        """
         raise NotImplementedError
 
 
-# Where threads read: a disk that needs more requests at once than these is one for AIO.
+# A disk that needs more requests at once is better served by AIO.
 _MOST_THREADS = 64
 
 
 class Threads(Queue):
-    """A thread for each request under way. They live for one call."""
+    """Reads with one thread for each request under way; they live for one call."""
 
     way = "threads"
 
     def read(self, requests: Requests) -> None:
-        """Read, see :meth:`Queue.read`; a system that allows no more threads gets by with those
-        that it allowed."""
+        """Read, see :meth:`Queue.read`; with fewer threads if the system allows no more."""
         from . import _reads
 
         address, slot_bytes, most = self.slots(requests)
         started: list[threading.Thread] = []
-        others = requests._replace(log=_NO_LOG)  # one samples for all
-        with signals_later():  # an interrupt could lose a thread that writes into our slots
+        others = requests._replace(log=_NO_LOG)  # this thread samples for all
+        with signals_later():  # an interrupt could leave a thread that still writes into the slots
             for slot in range(1, min(most, _MOST_THREADS, requests.number // 4)):
                 place = address + slot * slot_bytes
                 thread = threading.Thread(
@@ -178,7 +177,7 @@ class Threads(Queue):
                 )
                 try:
                     thread.start()
-                except RuntimeError:  # no more threads, or the interpreter ends
+                except RuntimeError:  # no more threads, or the interpreter is shutting down
                     break
                 started.append(thread)
             _work(requests, address)
@@ -195,8 +194,7 @@ def _work(requests: Requests, slot: int) -> None:
 
 
 class Advice(Queue):
-    """One thread, which tells the system what it will read ``DEPTH`` requests later; through the
-    page cache only."""
+    """Reads in one thread, which advises the system ``DEPTH`` requests ahead; page cache only."""
 
     way = "readahead"
     direct = False
@@ -211,8 +209,8 @@ class Advice(Queue):
         )
 
 
-# Reads to wait for at a time, so that one system call serves several: with 32 a queue of 128 ran
-# dry (65,700 requests/s of 4 KiB, with 8 105,800; of 64 KiB 11,200 and 14,300).
+# Reads to wait for in a system call. With 32, a queue of 128 ran dry: 65,700 requests/s of 4 KiB
+# against 105,800 with 8, and 11,200 of 64 KiB against 14,300.
 WAIT = 8
 _AIO = {  # io_setup, io_destroy, io_getevents, io_submit
     "x86_64": (206, 207, 208, 209),
@@ -221,7 +219,7 @@ _AIO = {  # io_setup, io_destroy, io_getevents, io_submit
 
 
 def system_call(number: int, *arguments: int) -> int:
-    """Result of a system call; OSError where it failed."""
+    """The result of a system call; OSError if it fails."""
     function = ctypes.CDLL(None, use_errno=True).syscall
     function.restype = ctypes.c_long
     result: int = function(*(ctypes.c_long(each) for each in (number, *arguments)))
@@ -232,7 +230,7 @@ def system_call(number: int, *arguments: int) -> int:
 
 
 class Aio(Queue):
-    """A context of Linux AIO: truly asynchronous past the page cache only."""
+    """Reads through Linux AIO, which is asynchronous with O_DIRECT only."""
 
     way = "aio"
     direct = True
@@ -252,7 +250,7 @@ class Aio(Queue):
 
     @classmethod
     def check(cls) -> None:
-        """Raise OSError where the system refuses AIO, or has no more."""
+        """Raise OSError if the system refuses AIO, or has no more contexts."""
         cls()
 
     def read(self, requests: Requests) -> None:
@@ -268,9 +266,9 @@ class Aio(Queue):
 
 
 _lost: list[Queue] = []
-"""Queues that failed with reads under way: their memory must stay."""
+"""Queues that failed with reads under way. Their memory must stay mapped."""
 
 
 def _destroy(number: int, context: int, process: int) -> None:
-    if os.getpid() == process:  # a forked child has none of its parent's contexts
+    if os.getpid() == process:  # a forked child does not have its parent's contexts
         system_call(number, context)

@@ -1,4 +1,4 @@
-"""Files behind addresses that are mapped from them, as the system tells."""
+"""ShownFile: the file that a range of addresses is mapped from."""
 
 from __future__ import annotations
 
@@ -13,19 +13,20 @@ import numpy as np
 from ..memory import is_disk_file
 
 _SMAPS = Path("/proc/self/smaps")
-# Pages of a private mapping that are no longer the file's, in memory or swapped out.
+# Pages of a private mapping that were written, in memory or swapped out.
 _WRITTEN = ("Anonymous:", "Swap:")
 
 
 @dataclass(frozen=True)
 class ShownFile:
-    """A file, opened anew, and where in it the bytes lie that an address shows.
+    """A file that is mapped at an address, opened once more, and the address's place in it.
 
     Attributes:
         path: Path of the file.
-        offset: Byte of the file that is at the address.
-        descriptor: Open for reading; the owner's to close.
-        address, nbytes: The range of addresses.
+        offset: Byte of the file at ``address``.
+        descriptor: Open for reading; the owner closes it.
+        address: Begin of the range of addresses.
+        nbytes: Size of the range.
     """
 
     path: str
@@ -36,12 +37,11 @@ class ShownFile:
 
     @classmethod
     def open(cls, address: int, nbytes: int) -> ShownFile | None:
-        """Open the file on disk that a range of addresses shows, through a shared or a private
-        mapping.
+        """Open the file on disk that a range of addresses is mapped from, shared or private.
 
-        None where there is no such file, where pages of a private mapping were written (what they
-        hold is not in the file), where the path leads to another file by now, where it may not be
-        opened, or the system does not tell.
+        None if there is no such file, pages of a private mapping were written and so are not in the
+        file, the path now leads to another file, it may not be opened, or the system does not show
+        its mappings.
         """
         first = _file_of(address, nbytes)
         if first is None:
@@ -57,8 +57,7 @@ class ShownFile:
         return cls(path, first.offset + address - first.begin, descriptor, address, nbytes)
 
     def is_current(self) -> bool:
-        """Whether the addresses still show the file and none of their pages was written; 10 to 200
-        ms."""
+        """Whether the file is still mapped there with no page written; takes 10 to 200 ms."""
         first = _file_of(self.address, self.nbytes)
         if first is None or first.offset + self.address - first.begin != self.offset:
             return False
@@ -66,8 +65,10 @@ class ShownFile:
 
 
 def _file_of(address: int, nbytes: int) -> _Mapping | None:
-    """The first of the mappings of a range of addresses, if all show one file on disk, and no pages
-    of their own."""
+    """The first mapping of a range of addresses.
+
+    None unless all mappings of the range are of one file on disk, in order, with no page written.
+    """
     parts = _mappings_of(address, address + nbytes)
     if not parts or any(part.written for part in parts):
         return None
@@ -92,8 +93,7 @@ def _file_of(address: int, nbytes: int) -> _Mapping | None:
 
 @dataclass
 class _Mapping:
-    """An entry of ``/proc/self/smaps``; ``written`` counts KiB of pages that are copies of this
-    process."""
+    """An entry of ``/proc/self/smaps``; ``written`` is the KiB of its private pages."""
 
     begin: int
     end: int
@@ -105,8 +105,7 @@ class _Mapping:
 
 
 def _mappings() -> Iterator[_Mapping]:
-    """All mappings of this process, in the order of their addresses; none where the system does not
-    tell."""
+    """All mappings of this process by address; none if the system does not show them."""
     try:
         lines = _SMAPS.read_text(errors="surrogateescape").split("\n")
     except OSError:
@@ -131,12 +130,11 @@ def _mappings_of(begin: int, end: int) -> list[_Mapping]:
 
 
 def _shown_as(descriptor: int) -> tuple[str, str] | None:
-    """Device and inode by which a mapping of the file is shown; on btrfs and overlays ``fstat``
-    tells others."""
+    """Device and inode that smaps shows for a file; ``fstat`` differs on btrfs and overlays."""
     try:
         with mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ) as memory:
             address = np.frombuffer(memory, dtype=np.uint8).ctypes.data
             shown = _mappings_of(address, address + 1)
-    except (OSError, ValueError):  # empty by now, or no more addresses
+    except (OSError, ValueError):  # the file is now empty, or address space ran out
         return None
     return (shown[0].device, shown[0].inode) if shown else None

@@ -1,5 +1,5 @@
-"""Ways to read: which of them this system allows, idle queues of each, and a short trial of a
-disk's rates."""
+"""Ways to read that this system allows, idle queues of each, and a short trial of a disk's
+rates."""
 
 from __future__ import annotations
 
@@ -26,10 +26,16 @@ from .queues import (
 WAYS: dict[str, type[Queue]] = {kind.way: kind for kind in (Aio, Advice, Threads)}
 """Ways by name, the best first.
 
-Cold requests/s of 1, 4 and 16 KiB, 128 at once, and microseconds of processor for one of 4 KiB, on
-a virtual disk, past the page cache: AIO 151,000, 120,000, 53,000, 2.8; threads 131,000, 108,000,
-57,000, 7.9. io_uring, which containers often forbid, gave 125,000, 94,000, 43,000, 4.3. Through the
-page cache: advice 141,000, 122,000, 52,000, 4.0; threads 114,000, 96,000, 45,000, 9.5.
+Measured on a virtual disk, cold, 128 requests at once::
+
+                         requests/s of 1, 4, 16 KiB    CPU us for 4 KiB
+    O_DIRECT, AIO          151,000  120,000  53,000    2.8
+    O_DIRECT, threads      131,000  108,000  57,000    7.9
+    O_DIRECT, io_uring     125,000   94,000  43,000    4.3
+    page cache, advice     141,000  122,000  52,000    4.0
+    page cache, threads    114,000   96,000  45,000    9.5
+
+io_uring is not used: it is slower than AIO, and containers often forbid it.
 """
 
 
@@ -37,7 +43,7 @@ _refused: dict[str, OSError | None] = {}
 
 
 def refusal(way: str) -> OSError | None:
-    """Why this system does not allow a way, None if it does; asked once."""
+    """Why this system does not allow a way, None if it does; tried once."""
     if way not in _refused:
         try:
             WAYS[way].check()
@@ -48,11 +54,11 @@ def refusal(way: str) -> OSError | None:
 
 
 def usable_way(way: str | None = None, *, direct: bool) -> str:
-    """The best way to read, of those that this system allows; or the given one, if it is.
+    """The given way to read, or by default the best one that this system allows.
 
     Raises:
         OSError: The system refuses the given way.
-        ValueError: It does not fit to descriptors that are, or are not, of O_DIRECT.
+        ValueError: The given way needs descriptors with O_DIRECT, or without.
     """
     if way is not None:
         kind = WAYS[way]
@@ -70,16 +76,15 @@ def usable_way(way: str | None = None, *, direct: bool) -> str:
     )
 
 
-_MOST_IDLE = 8  # by way; each holds descriptors and, with threads, their stacks
+_MOST_IDLE = 8  # of each way; each queue keeps its memory
 _idle: dict[str, list[Queue]] = {way: [] for way in WAYS}
 
 
 @contextmanager
 def queue(way: str) -> Iterator[Queue]:
-    """A queue for the time of the ``with`` block, from those that are idle or a new one; safe from
-    any thread.
+    """Borrow an idle queue, or a new one, for the ``with`` block; thread-safe.
 
-    Threads serve where the system has no more descriptors or contexts.
+    It is of :class:`Threads` if the system has no more descriptors or contexts.
     """
     try:
         taken = _idle[way].pop()
@@ -89,9 +94,9 @@ def queue(way: str) -> Iterator[Queue]:
         except OSError:
             taken = Threads()
     yield taken
-    # No lock: list.pop and append are atomic, and one queue too many does no harm.
+    # No lock, because list.pop and append are atomic, and one idle queue too many does no harm.
     idle = _idle[taken.way]
-    # Not after an exception: who knows what still uses it.
+    # Not reached after an exception, when reads may still use the queue.
     if not taken.is_lost and len(idle) < _MOST_IDLE:
         idle.append(taken)
 
@@ -108,23 +113,23 @@ if hasattr(os, "register_at_fork"):
 
 Array = Any  # a NumPy array; its element type is a matter of the kernels
 
-_BLOCK = 4096  # aligned for every disk
+_BLOCK = 4096  # an alignment that suits every disk
 _ROUNDS = 3
-# Of a file that is tried: in a smaller one the trial costs more than it saves.
+# For smaller files a trial costs more than it saves.
 _LEAST_BYTES = 64 << 20
 
 
 class Rates(NamedTuple):
     """Rates of a disk with its queue full.
 
-    A request takes its own time and that of its bytes. On a virtual disk 40,000 rows of 1 KiB,
-    merged over 0 to 31 blocks, took 0.19 to 0.25 seconds, each within 6 % of 5.8 us a request and
-    0.66 ns a byte. As two limits, whichever is reached first, the rates promised a third of the
-    time for five times the bytes, which took as long.
+    A request's time is ``request + bytes * byte``. On a virtual disk 40,000 rows of 1 KiB, merged
+    over gaps of 0 to 31 blocks, took 0.19 to 0.25 s, all within 6 % of 5.8 us a request plus 0.66
+    ns a byte. A model of two limits, ``max`` instead of the sum, predicted a third of the time for
+    five times the bytes, which in fact took as long.
 
     Attributes:
-        request: Seconds of a request of no bytes.
-        byte: Seconds of each of its bytes.
+        request: Seconds per request.
+        byte: Seconds per byte.
     """
 
     request: float
@@ -132,20 +137,20 @@ class Rates(NamedTuple):
 
 
 USUAL = Rates(2e-5, 1e-9)
-"""Rates of a disk that was not tried."""
+"""Rates assumed for a disk that was not tried."""
 
 _known: dict[int, Rates] = {}
 _one_at_a_time = ForkLock()
 
 
 def rates_of(descriptor: int) -> Rates:
-    """Rates of the disk that an open file is on, tried once for each disk in a process; 0.1 s.
+    """Rates of the disk that an open file is on.
 
-    Read past the page cache, from places spread over the file. ``USUAL`` where that cannot be, or
-    for small files.
+    Each disk is tried once in a process, in 0.1 s, by direct reads spread over the file. ``USUAL``
+    if direct reads are impossible or the file is small.
     """
     found = os.fstat(descriptor)
-    # Two trials at once would measure each other.
+    # Two trials at once would disturb each other.
     with _one_at_a_time:
         if found.st_dev not in _known and found.st_size >= _LEAST_BYTES:
             try:
@@ -172,17 +177,16 @@ def _try(descriptor: int, size: int) -> Rates:
 
 
 def _seconds_of(descriptor: int, way: str, size: int, nbytes: int) -> float:
-    """Seconds of a request of ``nbytes``, the least of some rounds: others may use the disk;
-    infinite if one failed."""
+    """Seconds per request of ``nbytes``, the minimum of some rounds; infinite if a read failed."""
     from . import _reads
 
     generator = np.random.default_rng(0)
-    out = np.empty((1, nbytes), dtype=np.uint8)  # all go to the same place: nobody looks
+    out = np.empty((1, nbytes), dtype=np.uint8)  # all rows go here, as the content is not used
     job = (descriptor, 0, nbytes, nbytes, _BLOCK, _BLOCK, out.ctypes.data, 0)
     count = 2 * min(DEPTH, QUEUE_BYTES // nbytes)
     least = np.inf
     with queue(way) as reads:
-        for number in (1, *[count] * _ROUNDS):  # the first waits for kernels to be compiled
+        for number in (1, *[count] * _ROUNDS):  # the first round compiles the kernels
             rows = np.sort(generator.choice(size // nbytes, number, replace=False)).astype(np.int64)
             requests = Requests.of(rows, out, job, -1)
             begin = time.perf_counter()
@@ -196,13 +200,13 @@ def _seconds_of(descriptor: int, way: str, size: int, nbytes: int) -> float:
 
 
 def best_gap(rows: Array, job: tuple[int, ...], rates: Rates, most: int) -> int:
-    """Blocks between neighbouring rows that are better read than left out, at most ``most`` bytes
-    of them.
+    """The gap, in blocks, over which neighbouring rows are merged into one request.
 
-    Time counts in full, by ``Rates``, and bytes by their cube root, as they take room in memory and
-    the disk's time from others: twice the bytes must save a fifth of the time. No share of the
-    bytes bounds them: rows of 400 bytes, a fifth of them wanted, took 0.103 seconds with a tenth
-    more bytes than their blocks, 0.045 with twice those.
+    It minimises time, by ``Rates``, multiplied by the cube root of the bytes: twice the bytes must
+    save a fifth of the time, because they take memory, and the disk from other readers. There is no
+    limit to the extra bytes, except ``most`` for one gap. Of rows of 400 bytes, a fifth of them
+    wanted, reads took 0.103 s with a tenth more bytes than the rows' blocks, and 0.045 s with twice
+    as many.
     """
     from . import _reads
 
