@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import os
 import weakref
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,8 @@ Column = Array
 _HEADER_BYTES = 128
 # Numbers at a time when a column changes its dtype: 8 MiB.
 _COPY_ITEMS = 2**20
+# Numbers that are put to their places at once: 80 MiB.
+_PLACED_ROWS = 2**22
 
 
 class MemoryColumn:
@@ -57,10 +60,12 @@ class MemoryColumn:
         """Put numbers behind the others."""
         self._values = extended(self._values, values)
 
-    def placed(self, count: int, dtype: npt.DTypeLike) -> Column:
-        """Make room for so many numbers, in place of all others, to be written by place."""
-        self._values = np.empty(count, dtype=dtype)
-        return self._values
+    def place(self, count: int, found: Iterable[Sequence[Column]]) -> None:
+        """Hold ``count`` numbers in place of all others: some places and their numbers at a time,
+        in any order."""
+        self._values = np.empty(count, dtype=self.dtype)
+        for places, numbers in found:
+            self._values[places] = numbers
 
     def flush(self) -> None:
         """Do nothing: all can be read."""
@@ -156,19 +161,26 @@ class ColumnFile:
         self._file.write(np.ascontiguousarray(values, dtype=self.dtype).data)
         self._count += len(values)
 
-    def placed(self, count: int, dtype: npt.DTypeLike) -> Column:
-        """Make room for so many numbers in an empty column, to be written by place: a mapping of
-        the file."""
-        self.dtype = np.dtype(dtype)
-        self._count = count
-        self._file.flush()
-        # On a full disk a file with holes would end the process when one is written to.
-        os.posix_fallocate(self._file.fileno(), 0, _HEADER_BYTES + count * self.dtype.itemsize)
-        # What is appended next belongs behind them.
-        self._file.seek(0, os.SEEK_END)
-        if not count:  # nothing cannot be mapped
-            return np.empty(0, dtype=self.dtype)
-        return np.memmap(self.path, self.dtype, "r+", _HEADER_BYTES, (count,))
+    def place(self, count: int, found: Iterable[Sequence[Column]]) -> None:
+        """Put ``count`` numbers into an empty column: some places and their numbers at a time, in
+        any order."""
+        # In files of a range of places first: writing here and there in one that is larger than
+        # memory takes most of the time.
+        files = [self._scratch.column(np.int32) for _ in range(0, count, _PLACED_ROWS)]
+        for places, numbers in found:
+            part = (places // _PLACED_ROWS).astype(np.int16)
+            order = np.argsort(part, kind="stable")
+            rows = np.stack([places, numbers], axis=1)[order]
+            bounds = np.searchsorted(part[order], np.arange(len(files) + 1))
+            for file, begin, end in zip(files, bounds, bounds[1:], strict=False):
+                file.append(rows[begin:end].reshape(-1))
+        for file in files:
+            file.flush()
+            rows = file.read(0, len(file)).reshape(-1, 2)
+            values = np.empty(len(rows), dtype=rows.dtype)
+            values[rows[:, 0] % _PLACED_ROWS] = rows[:, 1]
+            self.append(values)
+            file.remove()
 
     def flush(self) -> None:
         """Let :meth:`read` see what was appended."""

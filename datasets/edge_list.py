@@ -25,7 +25,7 @@ from .edge_parquet import read_parquet
 from .edge_rows import AskedColumns, Column, EdgeColumn, EdgeRows, NotIntegersError, Reading
 from .edge_sort import EdgeColumns, InFiles, append_reverse, sort_edges
 from .edge_text import read_integers, read_words
-from .edges import ANY_ID, build_graph, check_count, check_size, count_nodes
+from .edges import build_graph, check_count, check_size, count_nodes, most_nodes
 from .numbers import NumberColumn, NumberField
 from .text_blocks import first_line, read_blocks
 
@@ -104,6 +104,7 @@ def read_edge_list(
     skip_columns: str | Sequence[str] = (),
     missing: float | None = None,
     header: bool | None = None,
+    files: InFiles | None = None,
     progress: Progress | None = None,
 ) -> Graph:
     """Read a graph from an edge list: a text file with one edge a line, or Parquet; edge ids follow
@@ -132,6 +133,8 @@ def read_edge_list(
         header: Whether a text's first line names the fields. Default: where it has no numbers; of
             words where both are well-known ("source", "target") or an option names one of the
             others, and an edge where one of them is an id of another line.
+        files: For edges that need not fit into memory, with a progress of their own. Of vertices
+            that are numbered anew the sorted ids are in memory, 8 bytes a vertex, or the words'.
         progress: Called with the bytes read and the file's size.
 
     Raises:
@@ -139,44 +142,11 @@ def read_edge_list(
             no column of its name, a first line of words may be a header or an edge, or the file is
             no whole gzip or Parquet file.
         ValueError: An id is negative, not below ``num_nodes``, or much larger than the number of
-            edges, and ``relabel`` is not set.
+            edges, and ``relabel`` is not set; or ids that are numbered anew do not fit into memory.
     """
-    return edge_list_graph(
-        path,
-        num_nodes=num_nodes,
-        relabel=relabel,
-        undirected=undirected,
-        header=header,
-        progress=progress,
-        weight=weight,
-        field=field,
-        time=time,
-        skip_columns=skip_columns,
-        missing=missing,
+    asked = asked_columns(
+        weight=weight, field=field, time=time, skip_columns=skip_columns, missing=missing
     )
-
-
-def edge_list_graph(
-    path: StrPath,
-    *,
-    files: InFiles | None = None,
-    num_nodes: int | None = None,
-    relabel: bool = False,
-    undirected: bool = False,
-    header: bool | None = None,
-    progress: Progress | None = None,
-    **columns: Any,
-) -> Graph:
-    """Read an edge list as :func:`read_edge_list` does, perhaps with edges in files.
-
-    Args:
-        files: For edges that need not fit into memory, with a progress of their own. Of vertices
-            that are numbered anew the sorted ids are in memory, 8 bytes a vertex, or the words'.
-
-    Raises:
-        ValueError: Also where the ids that are numbered anew do not fit into memory.
-    """
-    asked = asked_columns(**columns)
     room = reading_room() // 2 if files is None else files.room
     if files is not None:
         progress = part_of(files.progress, 0, 0.6)
@@ -276,7 +246,7 @@ def _check_sizes(path: StrPath, low: int, high: int, count: int, num_nodes: int 
     if num_nodes is not None and high >= num_nodes:
         raise ValueError(f"ids in {path} must be below num_nodes={num_nodes}, got {high}")
     # The limit of `check_count`, with an option in the message that helps.
-    limit = max(ANY_ID, 16 * count)
+    limit = most_nodes(count)
     if num_nodes is None and high >= limit:
         raise ValueError(
             f"ids in {path} must be below {limit} for {count} edges, got {high}; relabel=True "

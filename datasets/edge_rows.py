@@ -37,9 +37,6 @@ TARGET_WORDS = {
     "tonodeid",
 }
 
-# Edges that are put into order at once: 80 MiB.
-_PLACED_ROWS = 2**22
-
 Column = Array
 
 
@@ -241,35 +238,9 @@ class EdgeRows:
         """Add ``count`` edges between vertices below ``num_nodes``: of the sources and then of the
         targets some places and numbers at a time, in any order."""
         self.bounds = 0, num_nodes - 1
-        dtype = np.dtype(np.int32 if num_nodes < 2**31 else np.int64)
         for column, found in zip(self._ends, ends, strict=True):
-            if self._scratch is None:
-                values = column.placed(count, dtype)
-                for places, numbers in found:
-                    values[places] = numbers
-            else:
-                self._place_in_file(self._scratch, column, count, found)
-
-    def _place_in_file(
-        self, scratch: Scratch, column: Store, count: int, found: Iterable[Sequence[Column]]
-    ) -> None:
-        # In files of a range of places first: writing here and there in one that is larger than
-        # memory takes most of the time.
-        files = [scratch.column(np.int32) for _ in range(0, count, _PLACED_ROWS)]
-        for places, numbers in found:
-            part = (places // _PLACED_ROWS).astype(np.int16)
-            order = np.argsort(part, kind="stable")
-            rows = np.stack([places, numbers], axis=1)[order]
-            bounds = np.searchsorted(part[order], np.arange(len(files) + 1))
-            for file, begin, end in zip(files, bounds, bounds[1:], strict=False):
-                file.append(rows[begin:end].reshape(-1))
-        for file in files:
-            file.flush()
-            rows = file.read(0, len(file)).reshape(-1, 2)
-            values = np.empty(len(rows), dtype=rows.dtype)
-            values[rows[:, 0] % _PLACED_ROWS] = rows[:, 1]
-            column.append(values)
-            file.remove()
+            column.cast(np.int32 if num_nodes < 2**31 else np.int64)
+            column.place(count, found)
 
     @property
     def ends(self) -> tuple[Store, Store]:

@@ -36,6 +36,7 @@ from .tables.text import (
     PlainText,
     TextLines,
     Way,
+    batches_of,
     column_ways,
     direct_way,
     ends_alike,
@@ -132,7 +133,7 @@ def _read_quickly(reading: Reading, head: _Head, columns: Sequence[EdgeColumn]) 
             done = 0
             points = 0
             lines = f"WITH lines AS (SELECT * FROM {relation})"
-            for batch in _batches(connection, f"{lines} {query}"):
+            for batch in batches_of(connection, f"{lines} {query}"):
                 src, no_source, dst, no_target, is_odd, *numbers = batch
                 if no_source.any() or no_target.any() or is_odd.any():
                     raise OtherLinesError
@@ -264,14 +265,6 @@ def _text(column: EdgeColumn, value: str) -> str:
     return f"coalesce(nullif(trim({value}, ' \t'), ''), {text_literal(column.missing)})"
 
 
-def _batches(connection: Connection, query: str) -> Iterator[list[Column]]:
-    """The batches of a query; what DuckDB cannot read is of another shape."""
-    try:
-        yield from connection.batches(query)
-    except FormatError:
-        raise OtherLinesError from None
-
-
 def _add_numbers(rows: EdgeRows, columns: Sequence[EdgeColumn], numbers: Sequence[Column]) -> None:
     """Add what :func:`number_columns` gave for each column."""
     for place, column in enumerate(columns):
@@ -383,7 +376,7 @@ def _number_values(connection: Connection, rows: EdgeRows, columns: Sequence[Edg
     query = ", ".join(
         number_columns(_text(column, f"v{place}")) for place, column in enumerate(columns)
     )
-    for numbers in _batches(connection, f"SELECT {query} FROM rows") if columns else ():
+    for numbers in batches_of(connection, f"SELECT {query} FROM rows") if columns else ():
         _add_numbers(rows, columns, numbers)
         check_fits(rows.path, rows.nbytes, "edges")
 

@@ -116,7 +116,7 @@ def check_size(path: StrPath, num_nodes: int) -> None:
 def count_nodes(path: StrPath, src: Ids, dst: Ids) -> int:
     """The largest id plus 1, or FormatError if nearly all of these vertices would have no edges."""
     count = 1 + max((int(ids.max()) for ids in (src, dst) if len(ids)), default=-1)
-    limit = _most_nodes(len(src))
+    limit = most_nodes(len(src))
     if count > limit:
         raise FormatError(
             f"ids in {path} must be below {limit} for {len(src)} edges, got {count - 1}"
@@ -126,14 +126,15 @@ def count_nodes(path: StrPath, src: Ids, dst: Ids) -> int:
 
 def check_count(path: StrPath, num_nodes: int, num_edges: int) -> None:
     """Raise FormatError if ``path`` claims more vertices than its edges make plausible."""
-    limit = _most_nodes(num_edges)
+    limit = most_nodes(num_edges)
     if num_nodes > limit:
         raise FormatError(
             f"{path} must have at most {limit} vertices for {num_edges} edges, it says {num_nodes}"
         )
 
 
-def _most_nodes(num_edges: int) -> int:
+def most_nodes(num_edges: int) -> int:
+    """The most vertices that are plausible for so many edges."""
     # One id in 16 must be in use. With fewer, they are most likely account numbers, or a hostile
     # file asks for gigabytes of index with a line of text.
     return max(ANY_ID, 16 * num_edges)

@@ -107,7 +107,7 @@ _FORMS = (
     Form(
         "edge list",
         "an edge list",
-        "edge_list.edge_list_graph",
+        "edge_list.read_edge_list",
         _EDGES,
         (*TEXTS, ".parquet"),
         is_bounded=True,

@@ -61,17 +61,7 @@ class Reordered:
 
     def to_json(self) -> dict[str, Any]:
         """The figures as JSON holds them."""
-        pages = {
-            name: {what: pages.to_json() for what, pages in getattr(self, name).items()}
-            for name in ("before", "after")
-        }
-        return {
-            "by": self.by,
-            "batch_size": self.batch_size,
-            "batches": self.batches,
-            "fields": dict(self.fields),
-            **pages,
-        }
+        return asdict(self)
 
 
 def memory_needed(graph: Graph) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
 
@@ -333,17 +334,7 @@ class PostgreSQLSession(_Session):
                 for c in table.columns
                 if (table.name, c.name) in kinds
             )
-            found.append(
-                SourceTable(
-                    table.name,
-                    table.place,
-                    columns,
-                    table.primary_key,
-                    table.foreign_keys,
-                    is_view=table.is_view,
-                    rows=counts[table.name],
-                )
-            )
+            found.append(replace(table, columns=columns, rows=counts[table.name]))
         return found
 
     def _kinds(self, schema: str) -> dict[tuple[str, str], tuple[str, str]]:

@@ -35,30 +35,31 @@ _LOOK_ROWS = 20_000
 _LONGEST_LIST = 2**16
 _INT64 = 2**63 - 1
 
-# DuckDB's integers, as fields have them: torch computes with no unsigned ones above 8 bits.
-_INTEGERS = {
+DTYPES = {
+    "BOOLEAN": "bool",
     "TINYINT": "int8",
     "SMALLINT": "int16",
     "INTEGER": "int32",
     "BIGINT": "int64",
     "UTINYINT": "uint8",
+    "USMALLINT": "uint16",
+    "UINTEGER": "uint32",
+    "UBIGINT": "uint64",
+    "FLOAT": "float32",
+    "DOUBLE": "float64",
+}
+"""DuckDB's types of numbers, and what NumPy calls them."""
+WIDE_KINDS = ("UBIGINT", "HUGEINT", "UHUGEINT")
+"""Those that may hold integers above 64 bits with a sign."""
+# Integers as fields have them: torch computes with no unsigned ones above 8 bits.
+_INTEGERS = {
+    **{kind: name for kind, name in DTYPES.items() if "int" in name},
     "USMALLINT": "int32",
     "UINTEGER": "int64",
-    "UBIGINT": "int64",
-    "HUGEINT": "int64",
-    "UHUGEINT": "int64",
+    **dict.fromkeys(WIDE_KINDS, "int64"),
 }
-_WIDE = ("UBIGINT", "HUGEINT", "UHUGEINT")
-_SQL_TYPES = {
-    "bool": "UTINYINT",
-    "int8": "TINYINT",
-    "int16": "SMALLINT",
-    "int32": "INTEGER",
-    "int64": "BIGINT",
-    "uint8": "UTINYINT",
-    "float32": "FLOAT",
-    "float64": "DOUBLE",
-}
+# Booleans as bytes: Arrow packs them into bits.
+_SQL_TYPES = {name: kind for kind, name in DTYPES.items()} | {"bool": "UTINYINT"}
 _TEXTS = ("VARCHAR", "UUID")
 _UNITS = {"seconds": 1_000_000, "microseconds": 1}
 """Microseconds of each unit; nanoseconds are another function."""
@@ -172,7 +173,7 @@ def _measures(value: str, name: str, kind: str) -> list[str]:
         items = f"{value}::{list_item(kind)}[]"
         holes = f"bool_or(len({items}) <> list_aggregate({items}, 'count'))"
         return [count, f"min(len({items}))", f"max(len({items}))", "null", holes]
-    if group == "integer" and (kind in _WIDE or kind.startswith("DECIMAL") or is_mask(name)):
+    if group == "integer" and (kind in WIDE_KINDS or kind.startswith("DECIMAL") or is_mask(name)):
         # As texts: Python's integers have any size.
         return [count, f"min({value})::VARCHAR", f"max({value})::VARCHAR", "null", "null"]
     return [count, "null", "null", "null", "null"]
@@ -356,9 +357,7 @@ class Rule:
             flat = f"unnest({quoted(look.name)}::DOUBLE[])"
             dtype = "float32" if self._fits(look, flat) else "float64"
         width = max(look.high, 1)
-        # Through a list: an array of booleans casts to no array of integers.
-        array = f"{quoted(look.name)}::{_SQL_TYPES[dtype]}[]::{_SQL_TYPES[dtype]}[{width}]"
-        return replace(column, dtype=dtype, sql=array, width=width)
+        return replace(column, dtype=dtype, sql=array_value(look.name, dtype, width), width=width)
 
     def _filled(self, value: str, look: Look, dtype: str) -> tuple[str, str, str]:
         """A value without missing ones, its dtype, and what was done; FormatError where nothing
@@ -386,6 +385,13 @@ class Rule:
             f"select min(n) from ({rows} from {quoted(look.relation)}) where gap"
         )
         return int(row)
+
+
+def array_value(name: str, dtype: str, width: int) -> str:
+    """The lists of a column as arrays of a dtype, for SQL."""
+    kind = _SQL_TYPES[dtype]
+    # Through a list: an array of booleans casts to no array of integers.
+    return f"{quoted(name)}::{kind}[]::{kind}[{width}]"
 
 
 def _cast(value: str, dtype: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 from collections.abc import Iterator, Sequence
@@ -61,8 +62,6 @@ class Connection:
 
         limit = _limit(room)
         self._registered: dict[str, Any] = {}
-        self._errors = duckdb.Error
-        self._memory_errors = duckdb.OutOfMemoryException
         self.sql = duckdb.connect(
             config={
                 "memory_limit": f"{limit // 2**20}MiB",
@@ -88,7 +87,7 @@ class Connection:
 
     def run(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Execute a statement; all rows of its result, which is small."""
-        with self._cursor() as cursor, self._one_line_errors():
+        with self._cursor() as cursor, _one_line_errors():
             return list(cursor.execute(statement, list(values)).fetchall())
 
     def columns(self, relation: str) -> dict[str, str]:
@@ -101,7 +100,7 @@ class Connection:
         import nanoarrow
 
         # A cursor of its own: an open result would block the connection.
-        with self._cursor() as cursor, self._one_line_errors():
+        with self._cursor() as cursor, _one_line_errors():
             stream = nanoarrow.c_array_stream(cursor.sql(query))
             for batch in stream:
                 yield [_values(column) for column in batch.children]
@@ -120,7 +119,7 @@ class Connection:
             self._registered[name] = stream
             return
         # Versions 1 read a stream once, and find nothing the second time.
-        with self._one_line_errors():
+        with _one_line_errors():
             self.sql.from_arrow(stream).create(quoted(name))
 
     def limit(self, room: int) -> None:
@@ -130,7 +129,7 @@ class Connection:
     def load(self, name: str, rows: Any, values: str) -> None:
         """Make a table of values of the rows of a stream, in their order; larger than memory it
         goes to the folder."""
-        with self._cursor() as cursor, self._one_line_errors():
+        with self._cursor() as cursor, _one_line_errors():
             cursor.register("pagraph stream", rows)
             cursor.execute(f'create table {quoted(name)} as select {values} from "pagraph stream"')
 
@@ -143,7 +142,7 @@ class Connection:
         """
         import nanoarrow
 
-        with self._cursor() as cursor, self._one_line_errors():
+        with self._cursor() as cursor, _one_line_errors():
             stream = nanoarrow.c_array_stream(cursor.sql(query))
             for batch in stream:
                 view = next(iter(batch.children)).view()
@@ -165,9 +164,6 @@ class Connection:
             cursor.register(name, rows)
         return cursor
 
-    def _one_line_errors(self) -> _OneLineErrors:
-        return _OneLineErrors(self._errors, self._memory_errors)
-
 
 class _Stream:
     """Rows by Arrow's interface alone: DuckDB would need pyarrow to read polars' own classes."""
@@ -179,21 +175,16 @@ class _Stream:
         return self._rows.__arrow_c_stream__(requested_schema)
 
 
-class _OneLineErrors:
-    """Turns DuckDB's errors, of many lines with advice, into one line of ours."""
+@contextlib.contextmanager
+def _one_line_errors() -> Iterator[None]:
+    """Turn DuckDB's errors, of many lines with advice, into one line of ours."""
+    import duckdb
 
-    def __init__(self, errors: type[Exception], memory_errors: type[Exception]) -> None:
-        self._errors = errors
-        self._memory_errors = memory_errors
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: type[BaseException] | None, error: Any, trace: object) -> None:
-        if kind is None or not issubclass(kind, self._errors):
-            return
-        if issubclass(kind, self._memory_errors):
-            raise ValueError(f"memory must be larger for these tables: {one_line(error)}") from None
+    try:
+        yield
+    except duckdb.OutOfMemoryException as error:
+        raise ValueError(f"memory must be larger for these tables: {one_line(error)}") from None
+    except duckdb.Error as error:
         # Of what does not fit into memory; DuckDB keeps no number of the error.
         if "No space left on device" in str(error):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from None

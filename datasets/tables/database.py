@@ -14,7 +14,7 @@ from .choices import Choice
 from .connection import Connection
 from .dialects import our_error
 from .location import Location
-from .schema import Table
+from .schema import Table, alike
 from .sources import Session, SourceTable
 
 
@@ -168,19 +168,17 @@ def _checked(table: SourceTable) -> SourceTable:
     """Refuse names that DuckDB cannot have; others are quoted, whatever they are."""
     if not table.columns:
         raise FormatError(f"{printable(table.name)} must have a column to read, got none")
-    seen: dict[str, str] = {}
     for column in table.columns:
         if not column.name or "\0" in column.name:
             raise FormatError(
                 f"names of columns must be one character or more, got {column.name!r} in "
                 f"{printable(table.name)}"
             )
-        # DuckDB does not tell `A` from `a`, PostgreSQL does.
-        folded = column.name.lower()
-        if folded in seen:
-            raise FormatError(
-                f"columns of {printable(table.name)} must differ by more than case, got "
-                f"{printable(seen[folded])} and {printable(column.name)}: skip one of them"
-            )
-        seen[folded] = column.name
+    # DuckDB does not tell `A` from `a`, PostgreSQL does.
+    twice = alike(column.name for column in table.columns)
+    if twice is not None:
+        raise FormatError(
+            f"columns of {printable(table.name)} must differ by more than case, got "
+            f"{printable(twice[0])} and {printable(twice[1])}: skip one of them"
+        )
     return table

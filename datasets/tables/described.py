@@ -235,7 +235,8 @@ class _Table:
             for c in (s if s and isinstance(s, list) else [s])
         ]
         names = list(dict.fromkeys(_printable(name, where) for name in [*ids, *columns]))
-        if has_ending(self.file, (".parquet",)):
+        self._is_parquet = has_ending(self.file, (".parquet",))
+        if self._is_parquet:
             kinds = _load_parquet(connection, relation, self.file, names)
         elif has_ending(self.file, TEXTS):
             load_text(connection, relation, self.file, names)
@@ -294,7 +295,7 @@ class _Table:
         is_mixed = len(dtypes) > 1 and all(
             values.ndim == 1 and values.dtype.kind in "if" for values in columns
         )
-        if name != "feat" and (is_mixed or not has_ending(self.file, (".parquet",))):
+        if name != "feat" and (is_mixed or not self._is_parquet):
             wide = [
                 values.astype(np.float64 if values.dtype.kind == "f" else np.int64)
                 for values in columns
@@ -305,7 +306,7 @@ class _Table:
 
     def _numbers(self, name: str, source: str) -> Array:
         """The numbers of a column: of text int64, float64, or for features float32."""
-        if has_ending(self.file, (".parquet",)):
+        if self._is_parquet:
             return self._parquet_numbers(source)
         if name != "feat":
             # Fractions stay float64 until all columns of the field are known.

@@ -30,18 +30,19 @@ class DuckDBSession:
         """Tables and views of a schema."""
         wanted = schema or _SCHEMA
         of_file = f"database_name = {text_literal(_ALIAS)} and schema_name = {text_literal(wanted)}"
+        listed = self._connection.run(
+            f"select table_name, greatest(estimated_size, 1), false from duckdb_tables() "
+            f"where {of_file} and not internal order by table_oid"
+        )
+        listed += self._connection.run(
+            f"select view_name, 1, true from duckdb_views() where {of_file} and not internal"
+        )
         named = {
-            str(name): SourceTable(str(name), _place(wanted, str(name)), (), rows=int(rows))
-            for name, rows in self._connection.run(
-                f"select table_name, greatest(estimated_size, 1) from duckdb_tables() "
-                f"where {of_file} and not internal order by table_oid"
+            str(name): SourceTable(
+                str(name), _place(wanted, str(name)), (), is_view=is_view, rows=int(rows)
             )
+            for name, rows, is_view in listed
         }
-        for (name,) in self._connection.run(
-            f"select view_name from duckdb_views() where {of_file} and not internal"
-        ):
-            place = _place(wanted, str(name))
-            named[str(name)] = SourceTable(str(name), place, (), is_view=True)
         columns: dict[str, list[SourceColumn]] = {name: [] for name in named}
         for name, column, kind in self._connection.run(
             f"select table_name, column_name, data_type from duckdb_columns() where {of_file} "
@@ -49,32 +50,24 @@ class DuckDBSession:
         ):
             if name in columns:
                 columns[name].append(SourceColumn(str(column), str(kind), str(kind)))
-        keys = self._keys(of_file)
-        return [
-            replace(
-                table,
-                columns=tuple(columns[name]),
-                primary_key=keys.get(name, ((), ()))[0],
-                foreign_keys=keys.get(name, ((), ()))[1],
-            )
-            for name, table in named.items()
-        ]
+        for name, found in columns.items():
+            named[name] = replace(named[name], columns=tuple(found))
+        self._set_keys(of_file, named)
+        return list(named.values())
 
-    def _keys(self, of_file: str) -> dict[str, tuple[tuple[str, ...], tuple[ForeignKey, ...]]]:
-        """Primary and foreign keys by table."""
-        found: dict[str, tuple[tuple[str, ...], tuple[ForeignKey, ...]]] = {}
+    def _set_keys(self, of_file: str, named: dict[str, SourceTable]) -> None:
+        """Give tables their primary and foreign keys."""
         for name, kind, columns, other, to in self._connection.run(
             "select table_name, constraint_type, constraint_column_names, referenced_table, "
             f"referenced_column_names from duckdb_constraints() where {of_file} "
             "and constraint_type in ('PRIMARY KEY', 'FOREIGN KEY') order by constraint_index"
         ):
-            key, links = found.get(name, ((), ()))
+            table = named[name]
             if kind == "PRIMARY KEY":
-                key = tuple(columns)
+                named[name] = replace(table, primary_key=tuple(columns))
             else:
-                links += (ForeignKey(tuple(columns), str(other), tuple(to)),)
-            found[str(name)] = (key, links)
-        return found
+                link = ForeignKey(tuple(columns), str(other), tuple(to))
+                named[name] = replace(table, foreign_keys=(*table.foreign_keys, link))
 
     def copy(self, table: SourceTable, relation: str) -> None:
         """Name the rows of a table; nothing is copied."""

@@ -15,7 +15,7 @@ from .builder import build
 from .choices import Missing
 from .connection import BEYOND_LIMIT, LEAST_LIMIT, Connection
 from .planning import Fields, Keys, Times, plan
-from .schema import ForeignKey, Table
+from .schema import ForeignKey, Table, alike
 
 _log = logging.getLogger("pagraph.datasets")
 
@@ -115,7 +115,13 @@ def registered(connection: Connection, name: Any, rows: Any, relation: str) -> T
             f"tables must be DataFrames, Arrow tables or relations, got {type(rows).__name__} for "
             f"{name!r}"[:300]
         )
-    _check_apart(name, names)
+    twice = alike(names)
+    if twice is not None:
+        # SQL would rename one of them.
+        raise ValueError(
+            f"{name}: columns must have different names, whatever their case, got {twice[0]!r} "
+            f"and {twice[1]!r}"[:300]
+        )
     return Table(name, relation, connection.columns(relation), is_ordered=True)
 
 
@@ -127,16 +133,3 @@ def _schema_of(rows: Any) -> Any:
     if hasattr(schema, "__arrow_c_schema__"):
         return schema
     return nanoarrow.c_array_stream(rows).get_schema()
-
-
-def _check_apart(table: str, names: list[str]) -> None:
-    """ValueError where two columns have one name in SQL, which would rename one of them."""
-    used: dict[str, str] = {}
-    for name in names:
-        other = used.get(name.lower())
-        used[name.lower()] = name
-        if other is not None:
-            raise ValueError(
-                f"{table}: columns must have different names, whatever their case, got {other!r} "
-                f"and {name!r}"[:300]
-            )

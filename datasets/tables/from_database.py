@@ -141,14 +141,13 @@ def _planned(
             described = database_tables(location, connection, choice, step)
         columns = {table.name: list(table.columns) for table in described}
         when = named("times", times, columns.__contains__)
-        names = None
         filling = Filling.of(missing)
         if task is not None:
             wanted = Task.parse(task, parts or {})
-            names = (*wanted.names(columns), wanted.shares)
-            when = _with_time(when, names[0], names[2])
+            seeds, label, time = wanted.names(columns)
+            when = _with_time(when, seeds, time)
             # Of a label: nobody knows that answer yet.
-            filling = filling.with_number(names[0], names[1], -1)
+            filling = filling.with_number(seeds, label, -1)
         described = [_dated(connection, table, when.get(table.name)) for table in described]
         found = plan(
             described,
@@ -164,8 +163,8 @@ def _planned(
                 "keys={'TABLE.COLUMN': 'TABLE'} names one"
             )
         asked = None
-        if names is not None:
-            found, asked = with_label(connection, found, *names)
+        if task is not None:
+            found, asked = with_label(connection, found, seeds, label, wanted.shares)
         if progress is not None:
             progress(1, 1)
         yield connection, found, asked

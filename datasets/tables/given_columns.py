@@ -18,7 +18,7 @@ from ..column_files import MemoryColumn
 from ..numbers import check_beside
 from .builder import read_columns, shaped
 from .choices import Filling
-from .columns import Look, Rule, graph_unit, list_item, look_at
+from .columns import Look, Rule, array_value, graph_unit, list_item, look_at
 from .connection import BEYOND_LIMIT, LEAST_LIMIT, Connection, quoted
 from .frames import registered
 from .schema import Column
@@ -98,7 +98,7 @@ def _checked(name: str, rule: Rule, look: Look) -> Column:
         sql = f"coalesce({quoted(look.name)}, 'nan'::DOUBLE)"
         return replace(column, dtype="float64", sql=sql)
     if look.family == "list" and list_item(look.kind) == "DOUBLE":
-        sql = f"{quoted(look.name)}::DOUBLE[]::DOUBLE[{column.width}]"
+        sql = array_value(look.name, "float64", column.width)
         return replace(column, dtype="float64", sql=sql)
     return column
 

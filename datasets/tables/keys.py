@@ -7,11 +7,9 @@ from dataclasses import dataclass
 
 from ...errors import FormatError
 from ...system.units import printable
-from .columns import family
+from .columns import WIDE_KINDS, family
 from .connection import Connection, quoted
 from .schema import Table
-
-_WIDE = ("UBIGINT", "HUGEINT", "UHUGEINT")
 
 
 @dataclass(frozen=True)
@@ -52,7 +50,7 @@ def as_key(column: KeyColumn, *, as_text: bool = False) -> str:
         value = f"(case when isnan({value}::DOUBLE) then null else {value} end)::BIGINT"
     elif column.family == "time":
         value = f"epoch_us({value})"
-    elif column.is_number and column.kind in _WIDE:
+    elif column.is_number and column.kind in WIDE_KINDS:
         value = f"{value}::HUGEINT"
     elif column.is_number:
         value = f"{value}::BIGINT"

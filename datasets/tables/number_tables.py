@@ -28,6 +28,7 @@ from .text import (
     OtherLinesError,
     TableHead,
     Way,
+    batches_of,
     direct_way,
     ends_alike,
     piped,
@@ -143,20 +144,19 @@ def _is_number(word: str) -> bool:
 def _read(table: _Table, field: NumberField, columns: Callable[..., str]) -> Tensor:
     """The numbers of a table; NoIntegerError if they are no integers, where a field of these is
     wanted."""
-    if len(table.block.data) > _FEW_BYTES:
-        for way in _ways(table):
-            values = table.column(field)
-            try:
-                _read_quickly(table, way, values, columns)
-            except OtherLinesError:
-                values.remove()
-                continue
-            except NoIntegerError:
-                values.remove()
-                raise
-            return values.finish().mapped().reshape(-1, table.width)
-    values = table.column(field)
-    _read_lines(table, values)
+    for way in _ways(table) if len(table.block.data) > _FEW_BYTES else ():
+        values = table.column(field)
+        try:
+            _read_quickly(table, way, values, columns)
+            break
+        except OtherLinesError:
+            values.remove()
+        except NoIntegerError:
+            values.remove()
+            raise
+    else:
+        values = table.column(field)
+        _read_lines(table, values)
     return values.finish().mapped().reshape(-1, table.width)
 
 
@@ -210,14 +210,7 @@ def _read_quickly(
         # An empty line has no words.
         words = f"SELECT {word} AS w FROM {relation} WHERE c0 <> ''"
         checked = 0
-        batches = connection.batches(f"SELECT {values_of} FROM ({words})")
-        while True:
-            try:
-                batch = next(batches, None)
-            except FormatError:
-                raise OtherLinesError from None
-            if batch is None:
-                break
+        for batch in batches_of(connection, f"SELECT {values_of} FROM ({words})"):
             values.append(_numbers(values.field, batch))
             if len(values) - checked >= _CHECKED:
                 check_fits(table.path, values.nbytes, "numbers")

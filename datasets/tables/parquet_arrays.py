@@ -16,25 +16,11 @@ from ...system.budget import check_fits
 from ...system.checks import StrPath
 from ..column_files import Scratch, Store, new_column
 from ..numbers import check_beside
-from .columns import list_item, look_at
+from .columns import DTYPES, array_value, list_item, look_at
 from .connection import Connection, quoted
 from .parquet import parquet_table
 from .schema import Table
 from .text import file_source
-
-_DTYPES: dict[str, np.dtype[Any]] = {
-    "BOOLEAN": np.dtype(np.bool_),
-    "TINYINT": np.dtype(np.int8),
-    "SMALLINT": np.dtype(np.int16),
-    "INTEGER": np.dtype(np.int32),
-    "BIGINT": np.dtype(np.int64),
-    "UTINYINT": np.dtype(np.uint8),
-    "USMALLINT": np.dtype(np.uint16),
-    "UINTEGER": np.dtype(np.uint32),
-    "UBIGINT": np.dtype(np.uint64),
-    "FLOAT": np.dtype(np.float32),
-    "DOUBLE": np.dtype(np.float64),
-}
 
 
 @dataclass(frozen=True)
@@ -53,17 +39,15 @@ class _Part:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        return _DTYPES[self.item]
+        return np.dtype(DTYPES[self.item])
 
     @property
     def sql(self) -> str:
         """Its values, booleans as bytes."""
-        value = quoted(self.name)
+        if self.width is not None:
+            return array_value(self.name, DTYPES[self.item], self.width)
         kind = "UTINYINT" if self.item == "BOOLEAN" else self.item
-        if self.width is None:
-            return f"{value}::{kind}"
-        # Through a list: an array of booleans casts to no array of integers.
-        return f"{value}::{kind}[]::{kind}[{self.width}]"
+        return f"{quoted(self.name)}::{kind}"
 
     def rows(self, values: Array) -> Array:
         """Values of some rows, a column for each number."""
@@ -116,7 +100,7 @@ def columns_side_by_side(
 def _parts(connection: Connection, table: Table) -> list[_Part]:
     items = {n: list_item(k) if k.endswith("]") else k for n, k in table.columns.items()}
     for name, item in items.items():
-        if item not in _DTYPES:
+        if item not in DTYPES:
             raise _other(table, name, table.columns[name])
     parts = []
     for look in look_at(connection, table, list(items))[1]:

@@ -129,15 +129,15 @@ class RowNumbers:
         row = "row_number() over () - 1 as n"
         ((count,),) = self._connection.run(f"select count(*) from {quoted(relation)}")
         store = self._store("int64")
-        numbers = store.placed(count, np.int64)
         # Joined rows come in any order: each number is written to its row's place.
-        for rows, found in self._connection.batches(
+        joined = self._connection.batches(
             f"select a.n, coalesce(b.n, case when {gap} then {NONE} else {LOST} end)::BIGINT "
             f"from (select {row}, {keys.here} from {quoted(relation)}) as a left join "
             f"(select {row}, {keys.there} from {quoted(self._vertex.relation)}) as b "
             f"on {keys.equal}"
-        ):
-            numbers[rows] = found
+        )
+        store.place(count, joined)
+        store.flush()
         for begin in range(0, count, _BLOCK_ROWS):
             yield store.read(begin, min(begin + _BLOCK_ROWS, count))
         store.remove()

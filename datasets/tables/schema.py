@@ -3,7 +3,7 @@ fields."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from ...graph.fields import FieldNote, Fields
@@ -49,6 +49,17 @@ class Table:
     foreign_keys: tuple[ForeignKey, ...] = ()
     time_columns: tuple[str, ...] = ()
     is_ordered: bool = False
+
+
+def alike(names: Iterable[str]) -> tuple[str, str] | None:
+    """Two names that differ by their case alone, or not at all: SQL takes them for one."""
+    used: dict[str, str] = {}
+    for name in names:
+        folded = name.lower()
+        if folded in used:
+            return used[folded], name
+        used[folded] = name
+    return None
 
 
 @dataclass(frozen=True)

@@ -53,7 +53,6 @@ def with_label(
     schema: Schema,
     table: str,
     label: str,
-    time: str,
     shares: tuple[float, float, float],
 ) -> tuple[Schema, Asked]:
     """The schema with the field ``label`` for the label's column, and the task.

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from ...errors import FormatError
+from ...system.arrays import Array
 from ...system.checks import StrPath
 from ...system.files import open_plain
 from ...system.progress import Progress
@@ -331,6 +333,14 @@ def streamed(way: Way) -> Iterator[tuple[Connection, str]]:
         way.relation() as relation,
     ):
         yield connection, relation
+
+
+def batches_of(connection: Connection, query: str) -> Iterator[list[Array]]:
+    """The batches of a query over lines; OtherLinesError where DuckDB cannot read one."""
+    try:
+        yield from connection.batches(query)
+    except FormatError:
+        raise OtherLinesError from None
 
 
 def ends_alike(data: bytes) -> bool:

@@ -130,6 +130,13 @@ def test_pairs_that_point_nowhere(database, orphans):
                 ("b", "a_id", "a"): [(0, 1)],
             },
         ),
+        # Two keys to one table, with a column of its own.
+        (
+            "create table a(id integer primary key);"
+            "create table b(n int, x int references a, y int references a);"
+            "insert into a values (1), (2); insert into b values (5, 1, 2), (6, 2, null);",
+            {("b", "x", "a"): [(0, 0), (1, 1)], ("b", "y", "a"): [(0, 1)]},
+        ),
         # Composite, with a part missing.
         (
             "create table a(x int, y text, primary key (x, y));"
