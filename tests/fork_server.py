@@ -161,10 +161,13 @@ def run(arguments, folder, environment):
         path for path in environment.get("PYTHONPATH", "").split(os.pathsep) if path not in sys.path
     ]
     while arguments[0] in ("-u", "-W"):
-        if arguments.pop(0) == "-u":
-            sys.stdout.reconfigure(write_through=True)
-        else:
+        if arguments.pop(0) == "-W":
+            sys.warnoptions.append(arguments[0])  # multiprocessing passes it on
             warnings.simplefilter(arguments.pop(0))
+        else:
+            environment["PYTHONUNBUFFERED"] = "1"
+    if environment.get("PYTHONUNBUFFERED"):
+        sys.stdout.reconfigure(line_buffering=True)
     # What an import has made of the environment, or drawn at random.
     import numpy
     import torch

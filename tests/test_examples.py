@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from fresh_processes import forked_python
 
 from pagraph.datasets import citation, sbm, write_graph
 
@@ -133,7 +134,7 @@ def run(monkeypatch, capsys):
 
     def in_a_process(script, arguments):
         done = subprocess.run(
-            [sys.executable, "-W", "ignore", script, *arguments], capture_output=True, text=True
+            [forked_python(), "-W", "ignore", script, *arguments], capture_output=True, text=True
         )
         assert done.returncode == 0, done.stderr
         return done.stdout

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from fresh_processes import forked_python
 
 from pagraph.accelerator import HostAccelerator
 
@@ -47,7 +48,7 @@ def run(*command, **environment):
 
 
 def measure(*options):
-    return run(sys.executable, "benchmarks/gpu.py", *map(str, options), PYTHONPATH=str(ROOT))
+    return run(forked_python(), "benchmarks/gpu.py", *map(str, options))
 
 
 class TestMake:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from fresh_processes import run_script, run_text
+from fresh_processes import forked_python, run_script, run_text
 
 import pagraph.datasets
 import pagraph.partition.methods.auto
@@ -80,9 +80,9 @@ def run_console(line: str, folder: Path) -> str:
     if program == "python" and arguments[0].endswith(".py"):
         return run_script(folder / arguments[0], arguments[1:], folder)
     if program == "python":
-        return run([sys.executable, *arguments], folder)
+        return run([forked_python(), *arguments], folder)
     if program == "torchrun":
-        return run([sys.executable, "-m", "torch.distributed.run", *arguments], folder)
+        return run([forked_python(), "-m", "torch.distributed.run", *arguments], folder)
     if program == "make":
         if (ROOT / "Makefile").exists() and shutil.which("make"):
             run(["make", "--dry-run", "--directory", str(ROOT), *arguments], folder)

@@ -115,6 +115,12 @@ def plain(type_: str) -> str:
     return re.sub(r"(?<![\w'])(?:\w+\.)+(\w+)", r"\1", type_)
 
 
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    """Of the script and of what mypy has read of torch and the package, once for both."""
+    return tmp_path_factory.mktemp("mypy")
+
+
 def run_mypy(text: str, folder: Path, monkeypatch) -> tuple[str, list[int]]:
     script = folder / "script.py"
     script.write_text(text)
@@ -129,16 +135,16 @@ def run_mypy(text: str, folder: Path, monkeypatch) -> tuple[str, list[int]]:
 
 
 @pytest.mark.slow
-def test_mypy_knows_the_core(tmp_path, monkeypatch):
-    output, errors = run_mypy(CORE, tmp_path, monkeypatch)
+def test_mypy_knows_the_core(folder, monkeypatch):
+    output, errors = run_mypy(CORE, folder, monkeypatch)
     assert [plain(type_) for type_ in re.findall(r'Revealed type is "(.*)"', output)] == said(CORE)
     assert errors == [], output
 
 
 @pytest.mark.slow
-def test_mypy_refuses_what_the_loader_refuses(tmp_path, monkeypatch):
+def test_mypy_refuses_what_the_loader_refuses(folder, monkeypatch):
     first = WRONG[: WRONG.index("    Loader")].count("\n") + 1
-    _, errors = run_mypy(WRONG, tmp_path, monkeypatch)
+    _, errors = run_mypy(WRONG, folder, monkeypatch)
     assert errors == list(range(first, first + 5))
 
 

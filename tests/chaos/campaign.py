@@ -19,6 +19,8 @@ ROOT = Path(__file__).parents[2]
 TRIAL_SECONDS = 180  # a trial that takes longer hangs
 _TRIALS_OF_A_WORKER = 400
 _MOST_FAILURES = 50
+_PYTHON = os.environ.get("CHAOS_PYTHON", sys.executable)
+"""Of processes without an environment of their own."""
 
 
 @dataclass
@@ -40,7 +42,7 @@ class Campaign:
 
     def __init__(self, work: Path, keep: Path) -> None:
         self.work, self.keep, self.failed = work, keep, 0
-        command = [sys.executable, "-m", "tests.chaos.samples", str(work / "samples")]
+        command = [_PYTHON, "-m", "tests.chaos.samples", str(work / "samples")]
         subprocess.run(command, cwd=ROOT, check=True, env=_environment())
         self._worker = Worker(work, keep, "")
 
@@ -85,8 +87,9 @@ class Worker:
         self._is_checked = part in BOUNDS_CHECKED
         keep.mkdir(exist_ok=True)
         self._log = open(work / "worker.log", "w+b")  # noqa: SIM115  (as long as the process)
+        python = sys.executable if self._is_checked else _PYTHON
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.chaos.worker", str(work), str(keep)],
+            [python, "-m", "tests.chaos.worker", str(work), str(keep)],
             cwd=ROOT,
             env=_environment() | (_checking_bounds() if self._is_checked else {}),
             stdin=subprocess.PIPE,

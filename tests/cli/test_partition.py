@@ -7,11 +7,11 @@ import pty
 import re
 import signal
 import subprocess
-import sys
 
 import numpy as np
 import pytest
 import torch
+from fresh_processes import forked_python
 from partition_runs import HASH, QUICK, run
 from runs import on_terminal
 
@@ -268,7 +268,7 @@ class TestDividing:
 @pytest.mark.slow
 def test_bars_are_drawn_on_a_terminal_and_the_report_is_plain_in_a_pipe(blocks, tmp_path):
     command = [
-        sys.executable,
+        forked_python(),
         "-m",
         "pagraph",
         "partition",
@@ -290,7 +290,7 @@ def test_ctrl_c_leaves_nothing(blocks, tmp_path):
     """An endless epoch of one-seed batches: the signal comes while it is measured."""
     write_graph(rmat(15, num_classes=2), tmp_path / "graph")
     command = [
-        sys.executable,
+        forked_python(),
         "-m",
         "pagraph",
         "partition",

@@ -34,7 +34,7 @@ from pagraph.cli import main
 from pagraph.datasets import import_graph
 from pagraph.system import budget
 # The process is a fork of one that has imported DGL and PyG as well.
-budget.held_by_process = lambda: 200 << 20
+budget.held_by_process = lambda: 100 << 20
 pages = int(open("/proc/self/statm").read().split()[0])
 limit = pages * resource.getpagesize() + 2**30
 resource.setrlimit(resource.RLIMIT_AS, (limit, limit))

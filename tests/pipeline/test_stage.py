@@ -9,6 +9,7 @@ import threading
 import time
 
 import pytest
+from fresh_processes import forked_python
 
 from pagraph.engine import SerialStage, Stage
 from pagraph.engine.stage import AheadStage, Relay
@@ -185,7 +186,7 @@ def test_ctrl_c_while_waiting_ends_everything():
             print("interrupted", names)
     """)
     done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60
+        [forked_python(), "-c", script], capture_output=True, text=True, timeout=60
     )
     assert done.stdout.strip() == "interrupted []", done.stderr
 
@@ -252,7 +253,7 @@ def test_an_iterator_from_before_a_fork_says_so():
         print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), next(stage))
     """)
     done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60
+        [forked_python(), "-c", script], capture_output=True, text=True, timeout=60
     )
     assert done.stdout.split() == ["0", "1"], done.stderr
 

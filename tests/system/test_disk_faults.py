@@ -220,8 +220,8 @@ def test_an_interrupt_and_the_end_of_the_interpreter(rows_file):
         reader.read(rows, out)
         for delay in (0.02, 0.031, 0.05):
             timer = threading.Timer(delay, os.kill, (os.getpid(), signal.SIGINT))
-            timer.start()
             try:
+                timer.start()
                 while True:
                     reader.read(rows, out)
             except KeyboardInterrupt:
