@@ -1,4 +1,4 @@
-"""Feature rows by id: from memory, from disk, narrowed, from a cache or a device."""
+"""Feature rows by id, from memory, disk, a cache or a device."""
 
 from ..graph.fields import FieldVersion
 from ..graph.stored_rows import IndexedRows, NarrowRows

@@ -1,24 +1,24 @@
-"""Kernels that gather rows by id, from memory, a cache and mapped files, and look them up among
-rows read ahead.
+"""Kernels that gather rows by id from memory, a cache, mapped files, and rows read ahead.
 
-Distances were measured on a table of 1 M rows of 128 float32, 100 000 random ids, one thread (ms):
-torch 4.6, no prefetch 4.5, 8 rows ahead 2.8, 16 ahead 2.6, 32 ahead 3.0; rows of 128 bytes: 0.74 at
-16, 0.61 at 32. Wide rows are asked for past the innermost cache since: 32 ahead took 47 ns a row of
-512 bytes (110 of 1 KiB) where 16 ahead into that took 55 (130); at 48 to 192 ahead nothing changed,
-and rows of 128 bytes took 2 ns longer so. NumPy's large arrays begin 16 bytes after a cache line
-does, so that rows reach into one line more than their size says. Asking for that one too took
-``gather`` from 21 to 7 ns a row of 64 bytes, from 22 to 8 (128) and from 34 to 31 (512); where rows
-begin with a line, nothing changed.
+Rows are prefetched. Measured on a table of 1 M rows of 128 float32 with 100,000 random ids, one
+thread: torch took 4.6 ms, no prefetch 4.5, 8 rows ahead 2.8, 16 ahead 2.6, 32 ahead 3.0. Rows of
+128 bytes took 0.74 ms with 16 ahead and 0.61 with 32. Since then wide rows bypass the innermost
+cache: with 32 ahead a row of 512 bytes took 47 ns (1 KiB: 110), against 55 (130) with 16 ahead into
+that cache. 48 to 192 ahead changed nothing. Rows of 128 bytes lost 2 ns that way.
 
-``table`` says which of ``rows`` a row is: an array for rows by reference, else None. Kernels are
-compiled for each. Looking it up costs 3 ns a row (16 bytes: 2.5 to 5.5; 128 bytes: 6 to 9). Where
-it is None ``gather_part`` sees so in its own body, 0.4 ns a row faster than in the functions it
-calls.
+NumPy's large arrays begin 16 bytes after the start of a cache line, so rows extend into one more
+line. Prefetching this one too took ``gather`` from 21 to 7 ns for rows of 64 bytes, from 22 to 8
+(128) and from 34 to 31 (512). It changed nothing for rows that are aligned to lines.
 
-Many rows are written past the caches, which else read each line of the output before it is
-overwritten: 25 MB of rows of 512 bytes took 2.3 ms for 4.5 (Intel, one thread; 128 bytes: 4.5 for
-6.8, 400 bytes: 3.4 for 5.8), and summing them right afterwards as long as before. Below 4 MiB they
-are in the cache when that begins, and it is faster so.
+``table`` gives the place of each row in ``rows``: an array for rows by reference, else None.
+Kernels are compiled for each case. The look-up costs 3 ns a row (16 bytes: 2.5 to 5.5; 128 bytes: 6
+to 9). ``gather_part`` tests for None in its own body, which is 0.4 ns a row faster than in the
+functions that it calls.
+
+Large outputs are written past the caches, which would otherwise read each line before it is
+overwritten. 25 MB in rows of 512 bytes took 2.3 ms instead of 4.5 (Intel, one thread; 128 bytes:
+4.5 instead of 6.8; 400 bytes: 3.4 instead of 5.8). Summing them right afterwards took no longer.
+Below 4 MiB the output stays in the cache, where its readers find it, and normal stores are faster.
 """
 
 from typing import Any
@@ -67,8 +67,10 @@ def copy_bytes(typingctx: Any, out: Any, to: Any, source: Any, start: Any, count
 
 @intrinsic(prefer_literal=True)
 def stream_bytes(typingctx: Any, out: Any, to: Any, source: Any, start: Any, count: Any) -> Any:
-    """Copy a literal ``count`` of bytes, a power of two that divides the address of ``out[to]``,
-    past the caches."""
+    """Copy a literal ``count`` of bytes with stores that bypass the caches.
+
+    ``count`` is a power of two that divides the address of ``out[to]``.
+    """
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         word = ir.VectorType(ir.IntType(64), count.literal_value // 8).as_pointer()
@@ -84,32 +86,29 @@ def stream_bytes(typingctx: Any, out: Any, to: Any, source: Any, start: Any, cou
 
 @intrinsic
 def _end_stream(typingctx: Any) -> Any:
-    """Let other threads see all that :func:`stream_bytes` wrote before what this one writes from
-    now on."""
+    """Make what :func:`stream_bytes` wrote visible to other threads before any later write."""
     return types.void(), lambda context, builder, signature, args: builder.fence("seq_cst")
 
 
-# How far ahead of the copy slots and rows are prefetched: measured, see above.
+# How far ahead slots and rows are prefetched, measured as the module's text says.
 _SLOTS_AHEAD = 32
-# Rows between asking for a cache line and using it: rows take longer to copy than single elements.
 _ROWS_AHEAD = 32
-# Bytes of a cache line, and of a store that every x86-64 (SSE2) and ARM (NEON) has.
+# Bytes of a cache line.
 _LINE = 64
-# Bytes that one instruction moves; rows and their copies begin on such a border.
+# Bytes of the widest store that every x86-64 (SSE2) and ARM (NEON) has.
 _WORD = 16
-# Bytes of a row from which the gain of stores past the caches was measured.
+# Stores past the caches were measured to gain from this many bytes of a row on.
 _NARROW = 128
-# Output in bytes from which stores go past the caches; below, readers find it there.
+# They are used from this many bytes of output on. Readers find smaller outputs in the cache.
 _MANY = 1 << 22
 
 
 @kernel
 def stream_width(out, row_bytes):
-    """Bytes that each store of many rows writes past the caches, if both they and ``out`` are
-    aligned; else 0."""
+    """Bytes of each store past the caches; 0 if there are few rows, or they are not aligned."""
     if len(out) < _MANY or row_bytes < _NARROW:
         return 0
-    # A number that divides both divides their bitwise or, if it is a power of 2.
+    # A power of 2 divides both numbers if it divides their bitwise or.
     address = out.ctypes.data | row_bytes
     if address % _LINE == 0:
         return _LINE
@@ -120,8 +119,10 @@ def stream_width(out, row_bytes):
 
 @kernel
 def copy_row(out, to, rows, start, row_bytes, width):
-    """Copy one row; the narrow ones (labels, masks) without a call. ``width`` is of
-    :func:`stream_width`, or 0."""
+    """Copy one row; narrow ones (labels, masks) without a call.
+
+    ``width`` is that of :func:`stream_width`, or 0.
+    """
     if width == _LINE:
         for at in range(0, row_bytes, _LINE):
             stream_bytes(out, to + at, rows, start + at, 64)
@@ -140,24 +141,22 @@ def copy_row(out, to, rows, start, row_bytes, width):
 
 @kernel
 def prefetch_run(array, start, count, line):
-    """Ask for a run of elements, ``line`` of which make a cache line."""
-    # Rows of more than two lines stay out of the innermost cache, which they would empty.
+    """Prefetch a run of elements, of which ``line`` fill a cache line."""
+    # Rows of more than two lines would displace the rest of the innermost cache.
     if count <= 2 * line:
         for offset in range(0, count, line):
             prefetch(array, start + offset)
     else:
         for offset in range(0, count, line):
             prefetch_outer(array, start + offset)
-    # A run that begins within a line may end in one more, see above; one of a quarter line seldom
-    # does.
+    # A run that begins within a line may extend into one more. A run of a quarter line seldom does.
     if 4 * count > line:
         prefetch(array, start + count - 1)
 
 
 @kernel
 def located(table, limit, row):
-    """Place of a row, which may be any number, among the ``limit`` rows of the source; -1 if it has
-    none."""
+    """Place of a row among the ``limit`` rows of the source; -1 if the row is out of range."""
     if table is None:
         place = np.int64(row)
     else:
@@ -169,14 +168,13 @@ def located(table, limit, row):
 
 @kernel
 def count_rows(table, limit):
-    """Number of rows: that of the table, or without one the source's ``limit``."""
+    """Number of rows: the table's length, or ``limit`` if there is no table."""
     return limit if table is None else len(table)
 
 
 @kernel
 def aimed(table, row):
-    """Place of a row, to prefetch it; any place for a wrong row, which is refused when it is
-    read."""
+    """Place of a row, to prefetch it; any place if it is out of range, which the read refuses."""
     if table is None:
         return np.int64(row)
     if row < 0 or row >= len(table):
@@ -186,14 +184,14 @@ def aimed(table, row):
 
 @kernel
 def prefetch_entry(table, row):
-    """Ask for what the table says of a row; a wrong row does no harm."""
+    """Prefetch a row's entry of the table; the row may be out of range."""
     if table is not None:
         prefetch(table, row)
 
 
 @kernel
 def gather(rows, stride, row_bytes, limit, table, ids, out):
-    """Copy row ``ids[i]`` to place ``i``; returns -1, or the position of a bad id."""
+    """Copy row ``ids[i]`` to place ``i``; returns the position of a bad id, or -1."""
     count = len(ids)
     width = stream_width(out, row_bytes)
     for i in range(count):
@@ -213,12 +211,15 @@ def gather(rows, stride, row_bytes, limit, table, ids, out):
 
 @kernel
 def gather_each(fields, like, like_ids):
-    """:func:`gather` from several sources, each by ids of its own; returns the field and the
-    position of a bad id, or -1 and -1.
+    """:func:`gather` from several sources, each with its ids.
 
-    Each of ``fields`` is the address of the rows, ``stride``, ``row_bytes``, ``limit``, the address
-    of the output, and address and number of the ids; ``like`` is any array of uint8, ``like_ids``
-    one of the ids' dtype.
+    Each of ``fields`` is::
+
+        address of the rows | stride | row_bytes | limit | address of the output
+        address of the ids | number of ids
+
+    ``like`` is any array of uint8, ``like_ids`` any array of the ids' dtype. Returns the field and
+    the position of a bad id, or -1 and -1.
     """
     for f in range(len(fields)):
         address, stride, row_bytes, limit, to, ids_at, count = fields[f]
@@ -233,8 +234,8 @@ def gather_each(fields, like, like_ids):
 
 @kernel
 def find_slot(slots, num_cached, row):
-    """The cache's place of a row, or -1; ``row`` may be any number."""
-    # Tables are shared by fields with fewer rows in their caches: a place beyond is none.
+    """The cache's slot of a row, or -1; ``row`` may be out of range."""
+    # Fields with fewer cached rows share the table: for them larger slots mean not cached.
     if row < 0 or row >= len(slots):
         return np.int64(-1)
     slot = np.int64(slots[row])
@@ -243,10 +244,9 @@ def find_slot(slots, num_cached, row):
 
 @kernel
 def publish(slots, ids, places):
-    """Set ``slots[ids[i]]`` to ``places[i]``: whoever reads a place there finds the row that was
-    written before."""
-    # Readers take no lock. The release keeps the processor (ARM's, above all) from showing them
-    # the place before the row.
+    """Set ``slots[ids[i]]`` to ``places[i]`` after the rows were written there."""
+    # Readers take no lock. The release store keeps processors, above all ARM's, from showing them
+    # a slot before its row.
     for i in range(len(ids)):
         store_release(slots, np.int64(ids[i]), places[i])
 
@@ -255,14 +255,16 @@ def publish(slots, ids, places):
 def gather_part(
     cached, num_cached, slots, rows, stride, row_bytes, limit, table, ids, stop, out, width
 ):
-    """The first ``stop`` rows of :func:`gather_cached`; returns the hits, or -1 - position of a bad
-    id."""
+    """Gather the first ``stop`` rows of :func:`gather_cached`.
+
+    Returns the number of hits, or -1 - position of a bad id.
+    """
     count = len(ids)
     hits = 0
     for i in range(stop):
         if i + 2 * _ROWS_AHEAD < count:
             prefetch(slots, np.int64(ids[i + 2 * _ROWS_AHEAD]))
-            # In this body, not by prefetch_entry: see the module's text.
+            # Not by prefetch_entry, see the module's text.
             if table is not None:
                 prefetch(table, np.int64(ids[i + 2 * _ROWS_AHEAD]))
         if i + _ROWS_AHEAD < count:
@@ -273,7 +275,7 @@ def gather_part(
             else:
                 prefetch_run(rows, aimed(table, row) * stride, row_bytes, _LINE)
         row = np.int64(ids[i])
-        # Before the cache is asked: its table may be longer than the rows, for it is shared.
+        # Checked before the cache's table is read, which is shared and may be longer.
         if row < 0 or row >= count_rows(table, limit):
             return -1 - i
         slot = find_slot(slots, num_cached, row)
@@ -293,11 +295,13 @@ def gather_part(
 def gather_cached(
     cached, num_cached, slots, rows, stride, row_bytes, limit, table, ids, ends, out, hits
 ):
-    """:func:`gather`, from ``cached`` where possible; ``hits[k]`` counts from ``ends[k - 1]`` to
-    ``ends[k]``."""
-    # A call for each part, whose loop begins at 0, costs nothing (100 000 rows of 4 bytes: 0.83 ms,
-    # as without parts). Loops from one end to the next, or one that looks for the next end, took
-    # 0.95; for rows of 512 bytes all take 2.3.
+    """:func:`gather`, from ``cached`` where possible.
+
+    ``hits[k]`` becomes the number of hits among ``ids[ends[k - 1]:ends[k]]``.
+    """
+    # A call for each part, whose loop begins at 0, costs nothing: 100,000 rows of 4 bytes take 0.83
+    # ms, as without parts. Loops from one end to the next, or one loop that looks for the next end,
+    # took 0.95. For rows of 512 bytes all take 2.3.
     begin = 0
     width = stream_width(out, row_bytes)
     for part in range(len(ends)):
@@ -326,8 +330,10 @@ def gather_cached(
 
 @kernel
 def split(slots, num_cached, limit, ids, hit_slots, hit_places, miss_ids, miss_places):
-    """Sort ids into hits and misses with their places; returns the hits, or -1 - position of a bad
-    id."""
+    """Divide ids into hits and misses, with their places.
+
+    Returns the number of hits, or -1 - position of a bad id.
+    """
     hits = 0
     misses = 0
     for i in range(len(ids)):
@@ -348,7 +354,7 @@ def split(slots, num_cached, limit, ids, hit_slots, hit_places, miss_ids, miss_p
 
 @kernel
 def find_misses(slots, num_cached, ids, misses):
-    """Write the ids without a place in the cache to ``misses``; returns how many."""
+    """Write the ids that are not cached to ``misses``, and return their number."""
     count = 0
     for i in range(len(ids)):
         row = np.int64(ids[i])
@@ -369,8 +375,7 @@ def first_bad(ids, limit):
 
 @kernel
 def count_cold(base, stride, limit, table, page, slots, num_cached, ids, samples, state):
-    """Number of ``samples`` evenly spaced ``ids`` that are neither in the cache nor on a page in
-    memory."""
+    """Of ``samples`` evenly spaced ids, count those neither cached nor on a page in memory."""
     cold = 0
     step = max(1, len(ids) // samples)
     for i in range(0, len(ids), step):
@@ -383,8 +388,10 @@ def count_cold(base, stride, limit, table, page, slots, num_cached, ids, samples
 
 @kernel
 def locate(ids, slots, num_cached, nodes, table, shift, local_slots, places):
-    """The cache's slot (else -1) of each row, and its place among rows read ahead (else 0); returns
-    how many are in neither."""
+    """Write the cache's slot of each row, else -1, and its place among rows read ahead, else 0.
+
+    Returns the number of rows that are in neither.
+    """
     absent = 0
     mask = len(table) - 1
     for i in range(len(ids)):
@@ -405,8 +412,10 @@ def locate(ids, slots, num_cached, nodes, table, shift, local_slots, places):
 
 @kernel
 def keep(nodes, old_nodes, old_table, old_shift, old_rows, row_bytes, rows, missing):
-    """Copy rows that an earlier group of batches has read; the places of the others go to
-    ``missing``, whose count is returned."""
+    """Copy rows that an earlier group of batches has read.
+
+    The places of the others are written to ``missing``. Returns their number.
+    """
     count = 0
     mask = len(old_table) - 1
     for place in range(len(nodes)):
@@ -423,7 +432,7 @@ def keep(nodes, old_nodes, old_table, old_shift, old_rows, row_bytes, rows, miss
 def scatter(source, stride, row_bytes, ids, places, rows):
     """Copy row ``ids[i]`` of the source to place ``places[i]`` of ``rows``; ids are in range."""
     for i in range(len(ids)):
-        # Rows on disk are wide: 16 ahead is enough, see above.
+        # Rows on disk are usually wide, so 16 ahead is enough.
         if i + 16 < len(ids):
             prefetch_run(source, ids[i + 16] * stride, row_bytes, _LINE)
         copy_row(rows, places[i] * row_bytes, source, ids[i] * stride, row_bytes, 0)

@@ -1,8 +1,13 @@
-"""Kernels that gather rows into fewer bytes, or out of them.
+"""Kernels that gather rows and round them to fewer bytes, or widen them.
 
-Measured, one thread, ns a row of 1 M (float32, 64 / 128 / 512 bytes): all in a cache of float32 9 /
-10 / 36, of float16 12 / 13 / 34, of bfloat16 11 / 12 / 29; all missing 8 / 9 / 35, rounded 13 / 17
-/ 34.
+Measured with 1 M rows on one thread, in ns a row of float32::
+
+    bytes of a row               64   128   512
+    all in a float32 cache        9    10    36
+    all in a float16 cache       12    13    34
+    all in a bfloat16 cache      11    12    29
+    all missed                    8     9    35
+    all missed, rounded          13    17    34
 """
 
 import numpy as np
@@ -12,14 +17,13 @@ from ..graph._row_form import largest, narrow_run, round_levels, round_run, scal
 from ._gather import aimed, find_slot, located, prefetch_entry, prefetch_run
 
 _LINE = 64
-# Bytes of a row up to which 32 rows ahead are prefetched, 16 above: see _gather, where wide rows
-# are asked for past the innermost cache instead.
+# Rows of up to this many bytes are prefetched 32 ahead, wider ones 16 ahead.
 _NARROW = 128
 
 
 @kernel
 def gather_narrow(rows, stride, limit, table, ids, form, out, width, head, worst):
-    """``gather`` of float32 bits, written in fewer bytes; the other arguments: see gather_wide."""
+    """``gather`` of float32 bits into rows of fewer bytes; see gather_wide for the arguments."""
     count = len(ids)
     ahead = 32 if 4 * width <= _NARROW else 16
     for i in range(count):
@@ -41,8 +45,10 @@ def gather_narrow(rows, stride, limit, table, ids, form, out, width, head, worst
 def gather_wide_part(
     cached, num_cached, slots, rows, stride, limit, table, ids, stop, form, out, width, head, worst
 ):
-    """The first ``stop`` rows of :func:`gather_wide`; returns the hits, or -1 - position of a bad
-    id."""
+    """Gather the first ``stop`` rows of :func:`gather_wide`.
+
+    Returns the number of hits, or -1 - position of a bad id.
+    """
     count = len(ids)
     ahead = 32 if 4 * width <= _NARROW else 16
     is_wide = rows.itemsize == 4  # known when this is compiled
@@ -99,14 +105,13 @@ def gather_wide(
     hits,
     worst,
 ):
-    """``gather_cached`` into float32 bits, of rows that the cache holds in fewer bytes.
+    """``gather_cached`` into float32 bits, from a cache with rows in fewer bytes.
 
-    ``rows`` are stored as those of the cache, or float32 bits, which are rounded. ``stride`` counts
-    their elements, ``width`` values of a row, ``head`` elements before them where it is stored.
-    ``worst[0]`` becomes the largest magnitude that was rounded, as bits; see ``largest``.
+    ``rows`` are in the cache's form, or float32 bits, which are rounded to it. ``stride`` counts
+    elements of ``rows``, ``width`` the values of a row, and ``head`` the elements before the values
+    of a stored row. ``worst[0]`` becomes the largest rounded magnitude, as bits; see ``largest``.
     """
-    # Rows are rounded on the way: what was just copied to ``out`` is not there yet, and reading it
-    # would wait.
+    # Rows are rounded while they are copied, since reading ``out`` back would wait for the stores.
     begin = 0
     for part in range(len(ends)):
         found = gather_wide_part(

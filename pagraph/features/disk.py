@@ -1,4 +1,4 @@
-"""Rows of memory-mapped files: read by a batch, or for a group of batches ahead of them."""
+"""Rows of mapped files, read for one batch, or ahead for a group of batches."""
 
 from __future__ import annotations
 
@@ -23,18 +23,16 @@ from ..system.paging import GAP, GAP_IN_ORDER, Pages
 from .feature import Array, Feature, HostFeature, byte_view, id_array
 from .store import FeatureCache, GrowingCache
 
-# A storage is never moved from memory to disk, so one look is enough. An entry dies with its
-# storage.
+# Whether a storage is on disk. It never changes, so one look is enough.
 _known: weakref.WeakKeyDictionary[torch.UntypedStorage, bool] = weakref.WeakKeyDictionary()
-# Guards _known, for one look-up or insertion at a time: the look itself reads a file of /proc.
+# Guards _known for a look-up or an insertion; it is not held while /proc is read.
 _lock = threading.Lock()
 
 
 def on_disk(values: Tensor | StoredRows) -> bool:
-    """Whether the memory of a CPU tensor, or of the tensor behind stored rows, is a mapped file
-    (``numpy.memmap``).
+    """Whether a CPU tensor, or the tensor of stored rows, is a mapped file (``numpy.memmap``).
 
-    Files in memory (``/dev/shm``, any tmpfs, memfd) do not count. False if the system does not say.
+    Files in memory (``/dev/shm``, any tmpfs, memfd) do not count. False if unknown.
     """
     tensor = stored_tensor(values)
     if tensor.device.type != "cpu" or tensor.layout != torch.strided or tensor.numel() == 0:
@@ -50,17 +48,16 @@ def on_disk(values: Tensor | StoredRows) -> bool:
 
 
 _SAMPLES = 128  # rows looked at, of a read or of a file
-# A file of which at most a tenth is missing is read as it is.
+# A file counts as in memory if at most a tenth of it is missing.
 _WARM = 10
 _NO_SLOTS: Array = np.empty(0, dtype=np.int32)
 
 
 class DiskFeature(HostFeature):
-    """Rows of a mapped file. All pages of a read are requested at once, so that the disk works in
-    parallel.
+    """Rows of a mapped file; all pages of a read are requested at once.
 
-    Without that a gather waits for one page at a time, or for the megabytes around it that the
-    system reads ahead. Nothing is requested if a sample of the rows is in memory already.
+    Otherwise a gather would wait for one page at a time, or for megabytes of read-ahead. Nothing is
+    requested if a sample of the rows is in memory.
     """
 
     tier = "disk"
@@ -69,11 +66,11 @@ class DiskFeature(HostFeature):
     def __init__(self, tensor: Tensor | StoredRows) -> None:
         super().__init__(tensor)
         file = MappedFile.of(self._tensor)
-        # A weak reference, so that values that were replaced are freed.
+        # Weak, so that replaced values are freed.
         self._file = None if file is None else weakref.ref(file)
 
     def announce(self, ids: Array, slots: Array | None = None, num_cached: int = 0) -> None:
-        """Ask the system to read the pages of ``ids`` that a cache does not hold."""
+        """Request the pages of ``ids`` that a cache does not hold."""
         from ..graph import _csc
         from . import _gather
 
@@ -81,11 +78,11 @@ class DiskFeature(HostFeature):
             return
         file = None if self._file is None else self._file()
         if file is not None:
-            file.check_size()  # touching a page that is gone would kill the process
+            file.check_size()  # touching a page beyond the file's end would kill the process
         asked = (_NO_SLOTS if slots is None else slots, num_cached, ids)
         if not self._count_cold(*asked):
             return
-        # Sorted ids are a bulk read, as when a cache is filled.
+        # Sorted ids mean a bulk read, as when a cache is filled.
         gap = GAP_IN_ORDER if _csc.is_sorted(ids) else GAP
         misses = np.empty(len(ids), dtype=ids.dtype)
         misses = misses[: _gather.find_misses(*asked, misses)]
@@ -103,7 +100,7 @@ class DiskFeature(HostFeature):
         return self._count_cold(_NO_SLOTS, 0, ids) > _SAMPLES // _WARM
 
     def _count_cold(self, slots: Array, num_cached: int, ids: Array) -> int:
-        """How many of a sample of ``ids`` are neither cached nor in memory."""
+        """Of a sample of ``ids``, count those neither cached nor in memory."""
         from . import _gather
 
         return int(
@@ -122,20 +119,19 @@ class DiskFeature(HostFeature):
         )
 
     def read_into(self, ids: Array, places: Array, out: Array) -> None:
-        """Read the rows of distinct ``ids``, which are in range, in the file's order, to ``places``
-        of ``out``.
+        """Read rows in the file's order to ``places`` of ``out``.
 
-        They come from the disk past the system's page cache, or through the mapping if the file
-        cannot be opened or the mapping was written.
+        Reads bypass the system's page cache. They use the mapping if the file cannot be opened or
+        the mapping was written.
 
         Args:
-            ids: Shape ``(n,)``, int64.
+            ids: Distinct rows, in range, shape ``(n,)``, int64.
             places: Shape ``(n,)``, int64.
-            out: Flat bytes, ``row_bytes`` a place.
+            out: Flat bytes, ``row_bytes`` per place.
 
         Raises:
             FormatError: The file was shortened.
-            OSError: It cannot be read.
+            OSError: The file cannot be read.
         """
         from . import _gather
 
@@ -144,7 +140,7 @@ class DiskFeature(HostFeature):
         order = np.argsort(rows)
         rows = rows[order]
         places = places[order]
-        # Ids of rows by reference may have been written since they were checked.
+        # The ids of rows by reference may have been overwritten since they were checked.
         if len(rows) and not (rows[0] >= 0 and rows[-1] < self.source_rows):
             bad = order[0 if rows[0] < 0 else -1]
             self.raise_bad(ids, int(bad))
@@ -157,7 +153,7 @@ class DiskFeature(HostFeature):
         if is_new.all():
             reader.read(rows, out, places)
             return
-        # Several ids of rows by reference may be the same row of the file, which is read once.
+        # Several rows by reference may be one row of the file, which is read once.
         distinct = rows[is_new]
         once = np.empty((len(distinct), self.row_bytes), dtype=np.uint8)
         reader.read(distinct, once)
@@ -173,10 +169,9 @@ class DiskFeature(HostFeature):
         return FileReader.of(self._tensor, direct=True)
 
     def renew(self) -> None:
-        """Check whether the mapping was written where torch does not see it, such as through a
-        NumPy view.
+        """Drop the reader of the file if the mapping was written, for example by a NumPy view.
 
-        The reader gets its rows from the file, where such writes are not: it is given up then.
+        Such writes are not in the file, and torch does not count them.
         """
         reader = self.__dict__.get("_reader")
         if reader is not None and not reader.is_current():
@@ -184,21 +179,21 @@ class DiskFeature(HostFeature):
 
 
 class RowsAhead:
-    """The rows of one field on disk that a group of batches needs and no cache holds.
+    """The uncached rows of one field on disk that a group of batches needs.
 
-    Rows are added by id while batches are sampled ahead. They are loaded together, each once, in
-    the file's order. Where the file fits into memory the system is asked for all their pages
-    instead, and every row is read from the mapping (``holds_rows=False``).
+    Rows are added by id while batches are sampled ahead. Then they are loaded together, each once,
+    in the file's order. If the file fits into memory (``holds_rows=False``), their pages are
+    requested instead, and rows are read from the mapping.
 
     Args:
-        source: The field's rows; :meth:`load` reads them.
+        source: The field's rows, which :meth:`load` reads.
         holds_rows: Whether rows are copied into recycled memory.
     """
 
     def __init__(self, source: DiskFeature, *, holds_rows: bool) -> None:
         self._source = source
         self._holds_rows = holds_rows
-        # Ids to places in `_rows`, in the order in which they were added.
+        # From ids to places in `_rows`, in the order in which they were added.
         self._table = VertexTable()
         self._table.reset(None, source.num_rows, np.int64)
         self._rows: Tensor | None = None
@@ -212,24 +207,23 @@ class RowsAhead:
         return len(self) * self._source.row_bytes
 
     def add(self, ids: Tensor, cache: FeatureCache | None) -> None:
-        """Add the rows that a batch needs, except those that are cached, were added already or do
-        not exist."""
+        """Add the rows that a batch needs, unless they are cached, added already or out of
+        range."""
         from . import _gather
 
         index = id_array(ids)
         slots, count = _slots_of(cache)
         misses = np.empty(len(index), dtype=np.int64)
         misses = misses[: _gather.find_misses(slots, count, index, misses)]
-        # A bad id is refused when its batch reads it, where the user sees which batch it was.
+        # A bad id is refused when its batch reads it, so that the error comes at that batch.
         misses = misses[(misses >= 0) & (misses < self._source.num_rows)]
         self._table.relabel(misses, np.empty(len(misses), dtype=np.int64))
 
     def load(self, earlier: RowsAhead | None, pool: BufferPool) -> int:
-        """Get the rows: from those of an earlier group of the same values if it has them, else from
-        the disk.
+        """Get the rows from an earlier group of the same values if it has them, else from disk.
 
         Returns:
-            Number of rows that were read.
+            Number of rows read from disk.
         """
         from . import _gather
 
@@ -252,8 +246,10 @@ class RowsAhead:
         return len(missing)
 
     def feed(self, cache: GrowingCache, stored: Callable[[HostFeature], Feature]) -> None:
-        """Give a cache the rows here that it wants; ``stored`` turns a feature's rows into the form
-        in which the cache keeps them."""
+        """Give a cache the rows that it still wants.
+
+        ``stored`` turns a feature's rows into the form in which the cache keeps them.
+        """
         nodes = self._table.nodes
         wanted = cache.wanted(nodes)
         if not len(wanted):
@@ -269,10 +265,9 @@ class RowsAhead:
     def read(
         self, ids: Tensor, cache: FeatureCache | None
     ) -> tuple[HostFeature, FeatureCache | None] | None:
-        """The rows of ``ids`` as a feature of ``len(ids)`` rows, and the cache of some of them;
-        None if one is absent.
+        """The rows of ``ids`` as a feature, and a cache of some of them; None if a row is absent.
 
-        Row ``i`` of the feature is that of ``ids[i]``. It is valid as long as this object is.
+        Row ``i`` of the feature is that of ``ids[i]``. It is valid as long as this object lives.
         """
         from . import _gather
 
@@ -284,7 +279,7 @@ class RowsAhead:
         places = np.empty(len(index), dtype=np.int64)
         if _gather.locate(index, slots, count, *self._table.lookup, local_slots, places):
             return None
-        # Places of the look-up are in range: StoredRows checks none.
+        # StoredRows checks no ids. These are in range.
         rows = StoredRows(self._rows, torch.from_numpy(places), self._source.decoding)
         feature = HostFeature(rows)
         if cache is None:

@@ -1,4 +1,4 @@
-"""Feature interface; rows in host memory and on a device; tensors as bytes and as words."""
+"""The Feature interface, rows in host memory and on a device, and tensors as bytes or words."""
 
 from __future__ import annotations
 
@@ -24,8 +24,7 @@ _NO_IDS: Array = np.empty(0, dtype=np.int64)
 
 
 class Feature(Protocol):
-    """Rows that can be read by id, from any thread, without holding the interpreter's lock while
-    copying.
+    """Rows that can be read by id from any thread; copying releases the GIL.
 
     Attributes:
         num_rows: Number of rows; ids are below it.
@@ -34,7 +33,7 @@ class Feature(Protocol):
         row_bytes: Bytes of one row.
         device: Where :meth:`read` delivers.
         tier: Where the rows come from: "host", "disk" or "device".
-        decoding: How the rows become values; None: they are values.
+        decoding: How the rows become values; None if they are values.
     """
 
     num_rows: int
@@ -51,7 +50,7 @@ class Feature(Protocol):
         Args:
             ids: 1-D int32 or int64 tensor.
             out: A contiguous tensor of that shape, ``dtype`` and ``device`` to write to and return,
-                or the pool from which memory on the CPU is taken.
+                or a pool for memory on the CPU.
 
         Raises:
             IndexError: An id is outside ``[0, num_rows)``.
@@ -59,8 +58,10 @@ class Feature(Protocol):
 
 
 def id_array(ids: Tensor) -> Array:
-    """Ids as a contiguous NumPy array, without a copy where it can; TypeError, ValueError unless
-    1-D int32 or int64."""
+    """Ids as a contiguous NumPy array, without a copy if possible.
+
+    Raises TypeError or ValueError unless they are a 1-D int32 or int64 tensor.
+    """
     if not isinstance(ids, Tensor) or ids.dtype not in (torch.int32, torch.int64):
         got = ids.dtype if isinstance(ids, Tensor) else type(ids).__name__
         raise TypeError(f"ids must be an int32 or int64 tensor, got {got}")
@@ -88,8 +89,11 @@ def check_ids(index: Array, num_rows: int) -> None:
 
 
 def output_for(feature: Feature, count: int, out: Tensor | BufferPool | None) -> Tensor:
-    """A tensor for ``count`` rows: a new one on the feature's device, on the CPU from the pool, or
-    ``out``, checked."""
+    """A tensor for ``count`` rows of a feature.
+
+    It is ``out``, if that is a tensor that fits (else ValueError). Else it is new, on the CPU from
+    the pool if there is one.
+    """
     shape = (count, *feature.row_shape)
     if isinstance(out, BufferPool) and feature.device.type == "cpu":
         return out.take(shape, feature.dtype)
@@ -109,13 +113,12 @@ def output_for(feature: Feature, count: int, out: Tensor | BufferPool | None) ->
 
 
 def rows_are_contiguous(tensor: Tensor) -> bool:
-    """Whether each row of a CPU tensor is one run of bytes; the rows may be apart, or overlap."""
+    """Whether each row of a tensor is contiguous; rows may have gaps between them, or overlap."""
     return not tensor.is_conj() and not tensor.is_neg() and bool(tensor[:1].is_contiguous())
 
 
 def byte_tensor(tensor: Tensor) -> Tensor:
-    """The memory from the first to the last of contiguous rows as a 1-D uint8 tensor that shares
-    it, for any dtype."""
+    """The memory from the first row to the last as a 1-D uint8 tensor; rows are contiguous."""
     size = tensor.element_size()
     num_rows = tensor.shape[0]
     width = math.prod(tensor.shape[1:]) * size
@@ -143,7 +146,7 @@ def word_bytes(row_bytes: int, *tensors: Tensor) -> int:
     2
     """
     begins = [tensor.data_ptr() for tensor in tensors]
-    # as_words counts words from the begin of the storage, which may lie anywhere itself.
+    # as_words counts words from the begin of the storage, which may not be aligned itself.
     offsets = [int(tensor.storage_offset()) * tensor.element_size() for tensor in tensors]
     return math.gcd(8, row_bytes, *begins, *offsets)
 
@@ -157,8 +160,9 @@ def as_words(tensor: Tensor, word: int) -> Tensor:
 
 
 def word_view(tensor: Tensor, *others: Tensor) -> Tensor:
-    """A contiguous tensor as rows of the widest words, which ``others`` allow too: indexing works
-    for every dtype.
+    """A contiguous tensor as rows of words, since torch cannot index every dtype.
+
+    Words are the widest that divide its rows and that the ``others`` allow too.
 
     >>> word_view(torch.zeros(3, 2, 2, dtype=torch.bfloat16)).shape
     torch.Size([3, 1])
@@ -169,20 +173,19 @@ def word_view(tensor: Tensor, *others: Tensor) -> Tensor:
 
 
 class HostFeature:
-    """Rows of a CPU tensor, read where they are: nothing is copied up front, and later writes are
-    seen.
+    """Rows of a CPU tensor, read in place: nothing is copied up front, and later writes are seen.
 
     Args:
-        tensor: Shape ``(num_rows, ...)``, any dtype and strides, or rows by reference: one pass
-            looks up where a row is and copies it. Rows in fewer bytes are read as they are stored;
-            a ``WideFeature`` reads their values. Gradients are not followed.
+        tensor: Shape ``(num_rows, ...)``, any dtype and strides, or rows by reference. Rows in
+            fewer bytes are read as they are stored; a ``WideFeature`` reads their values. Gradients
+            are not propagated.
 
     Attributes:
-        source_rows: Rows of the tensor that they are read from.
-        table: Which of those each row is, int32 or int64; None where row ``i`` is row ``i``.
-        stride_bytes: From one row of that tensor to the next.
-        rows: The tensor's rows as bytes, row ``i`` at ``i * stride_bytes``; None where a row is not
-            one run of bytes.
+        source_rows: Number of rows of the tensor that is read.
+        table: The tensor's row for each row of the feature, int32 or int64; None for the same row.
+        stride_bytes: Bytes from one row of the tensor to the next.
+        rows: The tensor's rows as bytes, row ``i`` at ``i * stride_bytes``; None if rows are not
+            contiguous.
 
     Raises:
         TypeError: ``tensor`` is not a dense CPU tensor.
@@ -220,8 +223,7 @@ class HostFeature:
 
     @property
     def is_plain(self) -> bool:
-        """Whether these are rows in memory, each of them one run of bytes in its own place; see
-        :func:`read_each`."""
+        """Whether these are contiguous rows in memory, not by reference; see :func:`read_each`."""
         return (
             type(self) is HostFeature
             and self.table is None
@@ -230,8 +232,7 @@ class HostFeature:
         )
 
     def announce(self, ids: Array, slots: Array | None = None, num_cached: int = 0) -> None:
-        """Prefetch hook, called before ``ids`` that a cache does not hold are read; rows in memory
-        need none."""
+        """Prefetch ``ids`` that a cache does not hold before they are read; no-op for memory."""
 
     def read(self, ids: Tensor, out: Tensor | BufferPool | None = None) -> Tensor:
         """The rows of ``ids``; see :class:`~pagraph.features.feature.Feature`."""
@@ -243,8 +244,8 @@ class HostFeature:
         else:
             out = output_for(self, len(index), out)
         if self.rows is None or self.row_bytes == 0:
-            # The kernel copies rows of bytes only. A transposed matrix is left to torch, and ids of
-            # rows without bytes must be checked all the same.
+            # The kernel copies contiguous rows only. Others, as of a transposed matrix, torch does.
+            # Ids of rows without bytes must be checked, too.
             check_ids(index, self.num_rows)
             if out.numel():
                 where = index if self.table is None else self.table[index]
@@ -266,9 +267,9 @@ class HostFeature:
         return out
 
     def raise_bad(self, index: Array, position: int) -> NoReturn:
-        """Raise the error for the id at ``position``, which a kernel did not find."""
+        """Raise the error for the id at ``position``, which a kernel has refused."""
         row = int(index[position])
-        # The user wrote to the ids of rows by reference after they were checked.
+        # The user has overwritten the ids of rows by reference after they were checked.
         if self.table is not None and 0 <= row < self.num_rows:
             raise IndexError(
                 f"ids of rows must be in [0, {self.source_rows}), got {self.table[row]} for row "
@@ -286,8 +287,10 @@ class HostFeature:
 def read_each(
     reads: Sequence[tuple[HostFeature, Tensor, BufferPool | None, Padding | None]],
 ) -> list[Tensor]:
-    """``feature.read(ids, pool)`` of each feature, ids and pool, with padding if any, in one call
-    of a kernel; features must be ``is_plain``, and all ids of one dtype."""
+    """Read several features, each with its ids, pool and padding, in one call of a kernel.
+
+    All features must be ``is_plain``, and all ids of one dtype.
+    """
     from . import _gather
 
     read = []
@@ -296,7 +299,7 @@ def read_each(
     index = _NO_IDS
     held = []
     for feature, own_ids, pool, padding in reads:
-        # Most fields share the ids of the one before.
+        # Most fields have the same ids as the one before.
         if own_ids is not ids:
             ids = own_ids
             index = id_array(ids)
@@ -309,7 +312,7 @@ def read_each(
             else pool.take(shape, dtype)
         )
         read.append(out)
-        # As gather_each in _gather unpacks it.
+        # The layout is that of _gather.gather_each.
         source = feature.address, feature.stride_bytes, feature.row_bytes, feature.source_rows
         begin = out.data_ptr()
         if padding is None:
@@ -330,11 +333,10 @@ def read_each(
 
 
 class DeviceFeature:
-    """Rows of a tensor that is already on a device. A loader that delivers there reads them without
-    the CPU.
+    """Rows of a tensor on a device; a loader that delivers there reads them without the CPU.
 
     Args:
-        tensor: Shape ``(num_rows, ...)``. Gradients are not followed.
+        tensor: Shape ``(num_rows, ...)``. Gradients are not propagated.
         device: Where rows are delivered. Default: where the tensor is.
     """
 
@@ -354,9 +356,9 @@ class DeviceFeature:
     def read(self, ids: Tensor, out: Tensor | BufferPool | None = None) -> Tensor:
         """The rows of ``ids``; see :class:`~pagraph.features.feature.Feature`."""
         index = id_array(ids)
-        check_ids(index, self.num_rows)  # on a GPU a bad id would end the process
+        check_ids(index, self.num_rows)  # on a GPU a bad id would break the CUDA context
         picked = self.tensor.index_select(0, ids.to(self.tensor.device, non_blocking=True))
-        # A copy to the CPU is waited for: whoever gets it may read it at once.
+        # A copy to the CPU must be complete, because the caller may read it at once.
         non_blocking = self.device.type != "cpu"
         if not isinstance(out, Tensor):
             return picked.to(self.device, non_blocking=non_blocking)
@@ -364,4 +366,4 @@ class DeviceFeature:
 
 
 PlainFeature = HostFeature | DeviceFeature
-"""Rows of a field where they are."""
+"""Rows of a field, read where they are."""

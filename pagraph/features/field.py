@@ -1,5 +1,4 @@
-"""Field: one named tensor that may be replaced or written at any time, and how its rows are read
-at present."""
+"""Field: a named tensor that may be replaced or written at any time, and how it is read now."""
 
 from __future__ import annotations
 
@@ -24,19 +23,17 @@ from .narrow import NarrowFeature, StoredFeature, WideFeature
 from .padding import Padding
 from .store import CachedFeature, FeatureCache
 
-# Reads of one version before its rows are cached: see Field. The first value keeps a field that is
-# written at every step from being cached at all; the last one still gives one that has settled a
-# cache within a few thousand batches.
+# Reads of one version before its rows are cached, see Field: the first and the largest value. With
+# the first, a field that is written at every step is never cached. With the largest, a field that
+# is no longer written is still cached within a few thousand batches.
 _FIRST_PATIENCE = 8
-# A field that is written now and then is looked at again after at most so many reads.
 _LAST_PATIENCE = 4096
-_WORTH = 8  # a cache that served this many times its patience has paid for itself
+_WORTH = 8  # a cache has paid for itself after this many times its patience in reads
 
 
 @dataclass(frozen=True, eq=False)
 class Snapshot:
-    """A field's values at one moment, with their version; ``generation`` counts its
-    invalidations."""
+    """A field's values at one moment, with their version and its number of invalidations."""
 
     tensor: FieldValue
     version: FieldVersion
@@ -44,19 +41,18 @@ class Snapshot:
 
 
 class ReadPath:
-    """How one version of a field is read: resolved once, and recognised by one comparison at each
-    read.
+    """How one version of a field is read; resolved once, then recognised by one comparison a read.
 
-    It does not own the values' memory, so that values which were replaced are freed; a reader holds
-    that memory while it reads.
+    It does not keep the values' memory alive, so that replaced values are freed. A reader holds the
+    memory while it reads.
 
     Attributes:
         base: The rows where they are.
         stored: The rows as a cache keeps them.
         feature: The rows as they are read on the CPU.
-        plain: The same, if they are plain rows in memory and no cache may serve them; else None.
-        accelerated: The rows as they are read on an accelerator; None until they were.
-        declined: The choice of cached rows by which these values were not worth one row.
+        plain: ``feature``, if it is plain rows in memory that no cache may serve; else None.
+        accelerated: The rows as an accelerator reads them; None before the first such read.
+        declined: The choice of cached rows that gave these values no row.
     """
 
     __slots__ = (
@@ -103,28 +99,26 @@ class ReadPath:
             self.plain = base
 
     def stored_elsewhere(self, rows: HostFeature) -> StoredFeature:
-        """Copies of these rows, as a cache keeps them."""
+        """Copies of rows of this field, in the form in which a cache keeps them."""
         return self.stored.over(rows) if isinstance(self.stored, NarrowFeature) else rows
 
     def elsewhere(self, rows: HostFeature, cache: FeatureCache | None) -> Feature:
-        """Copies of these rows, some of them in a cache, delivered as :attr:`feature` delivers
-        them."""
+        """Copies of rows of this field, with a cache of some, delivered like :attr:`feature`."""
         return _delivered(self.stored_elsewhere(rows), cache)
 
     def recognise(self, mark: object) -> None:
         """Serve values with this mark from now on."""
-        # Never for rows on a device: a kept path would keep their tensor alive.
+        # Never for rows on a device, whose tensor a kept path would keep alive.
         self._mark = None if isinstance(self.base, DeviceFeature) else mark
 
     def hold(self, values: FieldValue) -> object | None:
-        """The memory of the values; None if this is not their path, or they were written since it
-        was resolved."""
+        """The values' memory; None if they are not this path's, or were written since."""
         if self._values() is not values or self._mark is None:
             return None
         if not isinstance(values, Tensor):
             held, mark = _marked(values)
             return held if mark == self._mark else None
-        # As _marked has it, without the call: every read of every field comes by here.
+        # Same as _marked, without the call, since every read of every field comes here.
         held = values.untyped_storage()
         layout = values.storage_offset(), values.shape, values.stride(), values.dtype
         mark = values._version, weakref.ref(held), held.data_ptr(), *layout
@@ -138,12 +132,11 @@ def _delivered(stored: StoredFeature, cache: FeatureCache | None) -> Feature:
 
 
 def _marked(values: FieldValue) -> tuple[object, tuple[object, ...]]:
-    """The values' memory, and a mark that changes when the same tensor object is written or gets
-    other memory or strides.
+    """The values' memory, and a mark that changes when they are written or moved.
 
-    It sees assignments to ``.data`` too, which torch does not count as writes, and which may free
-    the memory in the middle of a read. The address alone would not do: memory that takes the place
-    of other memory is often where memory before that had been.
+    It also notices assignments to ``.data``, which torch does not count as writes, and which may
+    free the memory in the middle of a read. The address alone is not enough, because new memory is
+    often where freed memory was.
     """
     if isinstance(values, StoredRows):
         return _marked_rows(values)
@@ -168,7 +161,7 @@ def _marked_rows(rows: StoredRows) -> tuple[object, tuple[object, ...]]:
 
 
 def _borrowed(values: Tensor) -> Tensor:
-    """The same values over the same CPU memory, which this does not keep alive."""
+    """A tensor of the same CPU memory that does not keep it alive."""
     storage = values.untyped_storage()
     size = storage.nbytes()
     if not size:
@@ -191,11 +184,10 @@ def _borrowed_value(values: FieldValue) -> Tensor | StoredRows:
 
 
 def host_feature(tensor: FieldValue, device: torch.device, *, owned: bool = True) -> PlainFeature:
-    """The rows of a field where they are: on disk, in host memory or on a device; stored rows of
-    ``NarrowRows``.
+    """The rows of a field where they are: on disk, in host memory or on a device.
 
-    ``device`` is where rows on a device are delivered; without ``owned``, CPU memory is only valid
-    while the caller holds the values.
+    Of ``NarrowRows`` these are the stored rows. Rows on a device are delivered to ``device``.
+    Unless ``owned``, the feature does not keep CPU memory alive: the caller must hold the values.
     """
     if isinstance(tensor, Tensor) and tensor.device.type != "cpu":
         return DeviceFeature(tensor, device)
@@ -206,23 +198,23 @@ def host_feature(tensor: FieldValue, device: torch.device, *, owned: bool = True
 
 
 def _has_plain_memory(values: FieldValue) -> bool:
-    """Whether :func:`_borrowed` gives the same values: it knows addresses and strides alone."""
+    """Whether :func:`_borrowed` gives the same values: it copies addresses and strides only."""
     tensor = stored_tensor(values)
     return tensor.layout == torch.strided and not tensor.is_conj() and not tensor.is_neg()
 
 
 def row_reader(values: FieldValue) -> Feature:
-    """The rows of a field as values, on the CPU, wherever and in whichever form they are."""
+    """The rows of a field as values on the CPU."""
     stored = host_feature(values, torch.device("cpu"))
     return stored if stored.decoding is None else WideFeature(stored)
 
 
 def can_cache(feature: PlainFeature, accelerator: Accelerator | None, num_nodes: int) -> bool:
-    """Whether a cache saves anything: host rows on an accelerator, or without one rows on disk."""
+    """Whether a cache helps: for host rows on an accelerator, else for rows on disk."""
     if isinstance(feature, DeviceFeature) or feature.row_bytes == 0:
         return False
     if feature.num_rows != num_nodes:
-        return False  # the order of rows to cache is one of vertices
+        return False  # rows to cache are chosen by vertex
     if accelerator is not None:
         return True
     return isinstance(feature, DiskFeature) and feature.rows is not None
@@ -233,13 +225,13 @@ class Read(NamedTuple):
 
     Attributes:
         key: The field.
-        ids: 1-D int32 or int64 tensor, on the CPU or on the accelerator; there they are not
-            checked.
+        ids: 1-D int32 or int64 tensor, on the CPU or on the accelerator. On the accelerator they
+            are not checked.
         bounds: Ends of the hops in the ids (``MiniBatch.hop_ends``), to count reads by hop.
-        padding: Rows that the result has besides.
-        there: The same ids on the accelerator, where they are there as well.
-        values: The field's values, of who has asked its source for them already, and looked that
-            they can be read. Whether they are current is asked later.
+        padding: Padding that the result gets.
+        there: A copy of the ids on the accelerator, if there is one.
+        values: The field's values, if the caller has asked its source already and checked that they
+            can be read. Whether they are current is checked later.
     """
 
     key: Hashable
@@ -255,14 +247,14 @@ class FieldRows:
     """Rows of a field, as :meth:`FieldSet.read` returns them.
 
     Attributes:
-        tensor: Shape ``(len(ids), ...)``, on the set's device; memory that nothing else uses. On an
-            accelerator its values may still be on their way: see :meth:`arrive`.
-        version: The version of the field that was read; None: rows of a user's storage, which has
-            none.
-        generation: The field's count of invalidations at that time.
-        begun: When an accelerator began to read; None on the CPU, where nothing is pending.
-        ready: When the values have arrived.
-        accelerator: The tensor's.
+        tensor: Shape ``(len(ids), ...)``, on the set's device, in memory that nothing else uses. On
+            an accelerator the values may still be in transit: see :meth:`arrive`.
+        version: The version of the field that was read; None for rows of a user's storage, which
+            has no versions.
+        generation: The field's number of invalidations at that time.
+        begun: Event when an accelerator began to read; None on the CPU, where nothing is pending.
+        ready: Event when the values have arrived.
+        accelerator: The tensor's accelerator.
     """
 
     tensor: Tensor
@@ -273,29 +265,27 @@ class FieldRows:
     accelerator: Accelerator | None = None
 
     def arrive(self) -> Tensor:
-        """The tensor, for the current stream of the calling thread, which waits for the values; the
-        thread does not."""
+        """The tensor; the thread's current stream waits for the values, the thread does not."""
         if self.accelerator is not None and self.ready is not None:
             self.accelerator.hand_over([self.tensor], self.ready)
         return self.tensor
 
 
 Reading = tuple[object, FieldValue, ReadPath]
-"""As :meth:`Field.path` returns it."""
+"""The result of :meth:`Field.path`."""
 
 
 class Field:
-    """A field whose source is asked for the values at every read, with a cache of them while they
-    stay the same.
+    """A field whose source is asked for the values at every read, with a cache while they stay.
 
-    A cache serves only the version from which it was filled, and is dropped when another version is
-    read. It is filled again once one version was read ``patience`` times in a row. Patience doubles
-    when a cache was dropped before it had paid for itself, so that a field which is written at
-    every step is not cached at every step; otherwise it halves.
+    A cache serves only the version that it was filled from, and is dropped when another version is
+    read. It is filled again when one version was read ``patience`` times in a row. Patience doubles
+    if a cache was dropped before it had paid for itself, and else halves. So a field that is
+    written at every step is not cached at every step.
 
     Args:
         key: The field's name, for errors.
-        source: Gives the present tensor or rows by reference, or raises KeyError.
+        source: Returns the current tensor or stored rows, or raises KeyError.
         label: Its name in statistics. Default: the key.
         pool: Recycled memory for its rows. Default: fresh memory.
     """
@@ -311,21 +301,21 @@ class Field:
         self.pool = pool
         self.label: Hashable = key if label is None else label
         self.source = source
-        # Guards what follows while it is changed. Its holder calls nothing that takes a lock or
-        # waits; in particular no source, which is the user's code, and no filling. Readers take it
-        # only where a path is resolved: they read single attributes, each of them current or old.
+        # Guards changes of what follows. Its holder calls nothing that takes a lock or waits: in
+        # particular no source, which is the user's code, and no filling. Readers take it only when
+        # they resolve a path. Else they read single attributes, which may be a moment old.
         self._lock = threading.Lock()
         self._generation = 0
         self._cache: FeatureCache | None = None
-        # The version that is cached, or without a cache the one that was read last.
+        # The cached version, or the last one that was read if none is cached.
         self._version: FieldVersion | None = None
         self._path: ReadPath | None = None
-        self._reads = 0  # of that version
+        self._reads = 0  # reads of that version
         self._patience = _FIRST_PATIENCE
         self._filling = False
 
     def snapshot(self) -> Snapshot:
-        """The values now, with their version; raises as :meth:`path` does."""
+        """The current values, with their version; raises like :meth:`path`."""
         generation = self._generation  # before the values, so that no invalidation is missed
         values = self._now()
         return Snapshot(values, FieldVersion.of(values), generation)
@@ -333,11 +323,17 @@ class Field:
     def path(
         self, resolve: Callable[[Field, Snapshot], ReadPath], values: FieldValue | None = None
     ) -> tuple[object, FieldValue, ReadPath]:
-        """The values' memory, to be held while they are read, the values, and their path, which is
-        resolved again if they changed.
+        """The values' memory, which the caller holds while reading, the values, and their path.
 
-        Counts a read. KeyError: the field is gone. RuntimeError: it requires gradients, and these
-        are on in the thread. ``values`` are those of ``Read``: the source is not asked then.
+        Counts a read. The path is resolved again if the values changed.
+
+        Args:
+            resolve: Finds the path of new values.
+            values: Those of ``Read``, if any. The source is not asked then.
+
+        Raises:
+            KeyError: The field is gone.
+            RuntimeError: The field requires gradients, and these are enabled in the thread.
         """
         generation = self._generation  # before the values, so that no invalidation is missed
         if values is None:
@@ -346,26 +342,23 @@ class Field:
         held = None if path is None or path.generation != generation else path.hold(values)
         if held is None or path is None:
             mark = None
-            # Once more if another thread gave the tensor other memory or strides meanwhile: the
-            # path would read where the values no longer are.
+            # Repeat if another thread moved the tensor meanwhile: the path would read old memory.
             while path is None or mark != _marked(values)[1]:
                 held, mark = _marked(values)
                 seen = Snapshot(values, FieldVersion.of(values), generation)
                 path = resolve(self, seen)
             path.recognise(None if path.version.writes is None else mark)
             with self._lock:
-                # Only a path of the present: an invalidation or another cache came first otherwise.
+                # Keep the path unless an invalidation or another cache came first.
                 if generation == self._generation and path.cache is self._cache:
                     self._path = path
         self._reads += 1  # a count that another thread loses does no harm
         return held, values, path
 
     def begin_cold(self) -> bool:
-        """Whether the values lie in a file of which much is not in memory; asked when an epoch
-        begins.
+        """Whether the values lie in a file that is largely not in memory; called once an epoch.
 
-        For values that are read past their mapping it also checks whether that was written where
-        torch does not see it.
+        It also checks whether a mapping that reads bypass was written behind torch's back.
         """
         path = self._path
         if path is not None and isinstance(path.base, DiskFeature):
@@ -390,8 +383,10 @@ class Field:
         return FieldVersion.of(values) == version
 
     def begin(self, seen: Snapshot, *, cacheable: bool) -> FeatureCache | None:
-        """Note which values are read, and whether a cache may serve them; returns their cache, and
-        drops one of other values."""
+        """Note which values are read and whether they may be cached; returns their cache.
+
+        A cache of other values is dropped.
+        """
         with self._lock:
             if seen.generation != self._generation:
                 return None
@@ -402,13 +397,14 @@ class Field:
 
     @property
     def is_due(self) -> bool:
-        """Whether nothing is cached, and the values have been read often enough that it might
-        be."""
+        """Whether the values are not cached, but have been read often enough to be."""
         return self._cache is None and self._reads >= self._patience and not self._filling
 
     def fill(self, seen: Snapshot, build: Callable[[], FeatureCache]) -> FeatureCache | None:
-        """Fill the cache with the values of ``seen``; None if another thread is filling it, or if
-        they change meanwhile."""
+        """Fill the cache with the values of ``seen``.
+
+        Returns None if another thread is filling it, or if the values changed meanwhile.
+        """
         with self._lock:
             if self._filling:
                 return None
@@ -418,7 +414,8 @@ class Field:
             with self._lock:
                 if seen.generation != self._generation:
                     return None
-                # A write that is under way now counts when it ends: the next read sees it.
+                # A write that is still under way changes the version when it ends: the next read
+                # sees that.
                 if FieldVersion.of(seen.tensor) != seen.version:
                     return None
                 self._hold(cache, seen.version)
@@ -433,7 +430,7 @@ class Field:
 
     @property
     def cache(self) -> FeatureCache | None:
-        """The cache that there is now, of whichever version."""
+        """The current cache, of any version."""
         return self._cache
 
     @property
@@ -448,15 +445,14 @@ class Field:
                 self._hold(cache, seen.version)
 
     def release(self) -> None:
-        """Give the cache up because other rows will be cached; the values did not change."""
+        """Drop the cache because other rows will be cached, not because the values changed."""
         with self._lock:
             self._cache = None
             self._path = None
             self._reads = 0
 
     def invalidate(self) -> FieldVersion | None:
-        """Drop the cache and make every earlier snapshot outdated; returns the version that was
-        cached."""
+        """Drop the cache and outdate every snapshot; returns the version that was cached."""
         with self._lock:
             version = self._version if self._cache is not None else None
             self._generation += 1

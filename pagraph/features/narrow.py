@@ -1,5 +1,4 @@
-"""Rows in fewer bytes: rounded when they are read for a cache, and widened when they are
-delivered."""
+"""Rows in fewer bytes, rounded when a cache is filled and widened when they are delivered."""
 
 from __future__ import annotations
 
@@ -19,18 +18,17 @@ from .feature import Array, Feature, HostFeature, PlainFeature, byte_view, id_ar
 
 
 def parse_cache_dtype(cache_dtype: Any) -> torch.dtype | None:
-    """The form of cached rows of float32 and float64 fields, from the argument ``cache_dtype`` of a
-    loader.
+    """Parse a loader's ``cache_dtype``, the form of cached rows of float32 and float64 fields.
 
-    A cache holds twice as many float32 rows as float16 or bfloat16, and nearly four times as many
-    as int8; of float64 twice these. Values become the nearest that the form has: see
-    :class:`~pagraph.features.NarrowRows`. A value that it cannot hold (65520 and more for float16;
-    infinities and NaN for int8) raises ValueError when it is cached or read. A warning is given if
-    everything that is cached of a field as float16 is below ``2**-14``.
+    As float16 or bfloat16 a cache holds twice as many float32 rows, as int8 nearly four times as
+    many; for float64 it is twice these. Values are rounded to the nearest in the form: see
+    :class:`~pagraph.features.NarrowRows`. A value that the form cannot hold (65520 and more for
+    float16; infinities and NaN for int8) raises ValueError when it is cached or read. A warning is
+    given if all cached values of a float16 field are below ``2**-14``.
 
     Args:
         cache_dtype: ``torch.float16``, ``torch.bfloat16``, ``torch.int8``, or a name: "float16",
-            "fp16", "half", "bfloat16", "bf16", "int8". None: fields are cached as they are.
+            "fp16", "half", "bfloat16", "bf16", "int8". None: rows are cached unchanged.
 
     Raises:
         ValueError: Anything else.
@@ -49,20 +47,21 @@ _NO_BYTES: Array = np.empty(0, dtype=np.uint8)
 def stored_as(
     feature: PlainFeature, cache_dtype: torch.dtype | None, name: Hashable
 ) -> StoredFeature:
-    """The rows of a field as a cache keeps them: float32 and float64 in the form ``cache_dtype``,
-    if that takes fewer bytes."""
+    """The rows of a field as a cache keeps them.
+
+    float32 and float64 are rounded to ``cache_dtype`` if that takes fewer bytes.
+    """
     if cache_dtype is None or not isinstance(feature, HostFeature) or feature.dtype not in WIDE:
         return feature
     narrow = NarrowFeature(feature, cache_dtype, name)
-    # int8 rows of one or two values, with their scale, are as wide as float32's or wider.
+    # With its scale, an int8 row of one value is wider than float32's.
     return narrow if narrow.row_bytes < feature.row_bytes else feature
 
 
 class NarrowFeature:
     """Rows of a float32 or float64 field, rounded to a form when they are read.
 
-    All rows are rounded alike, whether a cache holds them or not: a batch has the same bits with
-    any cache.
+    All rows are rounded, cached or not, so that a batch has the same bits with any cache.
     """
 
     def __init__(self, source: HostFeature, cache_dtype: torch.dtype, name: Hashable) -> None:
@@ -78,15 +77,15 @@ class NarrowFeature:
         self.device: torch.device = source.device
         self.tier: str = source.tier
         self._name = name
-        # Of all values read so far. Threads may lose each other's: it only decides a warning.
+        # The largest magnitude read so far. A lost update by another thread only affects a warning.
         self._largest = 0.0
 
     def over(self, source: HostFeature) -> NarrowFeature:
-        """The same for copies of the source's rows."""
+        """The same form for copies of the source's rows."""
         return NarrowFeature(source, self.form.value_dtype, self._name)
 
     def read(self, ids: Tensor, out: Tensor | BufferPool | None = None) -> Tensor:
-        """The stored rows of ``ids``; ValueError where the form cannot hold a value."""
+        """The stored rows of ``ids``; ValueError if the form cannot hold a value."""
         from . import _precision
 
         index = id_array(ids)
@@ -114,8 +113,7 @@ class NarrowFeature:
         return out
 
     def warn_of_tiny(self) -> None:
-        """Warn if all that was read so far is 0 or below float16's normal numbers, and not all
-        0."""
+        """Warn if all values read so far are below float16's normal numbers, but not all are 0."""
         if (
             self.dtype == torch.float16
             and 0 < self._largest < torch.finfo(torch.float16).smallest_normal
@@ -127,8 +125,7 @@ class NarrowFeature:
             )
 
     def note(self, worst: np.uint32) -> None:
-        """Note the bits of the largest magnitude that was rounded; refuse what the form cannot
-        hold."""
+        """Note the largest rounded magnitude, as bits; ValueError if the form cannot hold it."""
         value = float(np.uint32(worst).view(np.float32))
         if worst >= self.form.limit:
             raise self._refusal(value)
@@ -154,21 +151,19 @@ def stored_words(stored: HostRows, rows: Array) -> Array:
 
 
 def _located(source: HostFeature) -> tuple[Any, ...]:
-    """Place of a source's rows, for kernels: words, words from one to the next, their number, and
-    the table."""
+    """A source's rows as words, their stride in words, their number, and the table; for kernels."""
     size = source.dtype.itemsize
     rows = None if source.rows is None else source.rows.view(f"u{size}")
     return rows, source.stride_bytes // size, source.source_rows, source.table
 
 
 def is_direct(stored: Feature) -> TypeGuard[HostRows]:
-    """Whether :func:`gather_wide` can deliver the rows; else stored rows are copied first, and then
-    decoded."""
+    """Whether :func:`gather_wide` can deliver the rows; else rows are copied, then decoded."""
     source = source_of(stored)
     decoding = stored.decoding
     if decoding is None or not isinstance(source, HostFeature) or source.rows is None:
         return False
-    # The kernel writes the bits of float32, and addresses at least one value.
+    # The kernel writes float32, and needs at least one value a row.
     return decoding.row_bytes > 0 and decoding.dtype == torch.float32
 
 
@@ -184,12 +179,12 @@ def gather_wide(
     """Decode rows to ``out`` by one kernel; returns the hits of each part of the ids.
 
     Args:
-        stored: Rows that are direct.
+        stored: Rows for which :func:`is_direct` holds.
         index: The ids.
-        ends: Where the parts of the ids end.
+        ends: Ends of the parts of the ids.
         out: Float32.
-        cached: Bytes of ``count`` stored rows.
-        slots: Their places.
+        cached: Bytes of the cached rows.
+        slots: Their table from vertex to slot.
         count: Their number.
     """
     from . import _precision
@@ -222,12 +217,12 @@ def gather_wide(
 
 
 class WideFeature:
-    """Rows of a field as they are delivered: ``stored`` rows, decoded where that is needed.
+    """Rows of a field as they are delivered: ``stored`` rows, decoded if necessary.
 
-    Here on the CPU; subclasses read from a cache first, or deliver on a device.
+    This class reads on the CPU. Subclasses read from a cache first, or deliver on a device.
     """
 
-    # Of the rows that :meth:`read` delivers, which are values.
+    # :meth:`read` delivers values.
     decoding: Decoding | None = None
 
     def __init__(self, stored: Feature, device: torch.device | None = None) -> None:
@@ -242,7 +237,7 @@ class WideFeature:
         self.row_bytes: int = delivered.row_bytes
 
     def read(self, ids: Tensor, out: Tensor | BufferPool | None = None) -> Tensor:
-        """The rows of ``ids``; ValueError where a form cannot hold a value."""
+        """The rows of ``ids``; ValueError if a form cannot hold a value."""
         stored = self._stored
         decoding = self._decoding
         if decoding is None:

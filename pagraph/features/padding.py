@@ -1,4 +1,4 @@
-"""Rows that belong to no id, behind those of each hop of a batch."""
+"""Padding: extra rows after those of each hop of a batch."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from torch import Tensor
 from ..sampling.fixed_shapes import HopPart, hop_parts
 
 IGNORED_LABEL = -100
-"""Label of padding: what torch's losses leave out (``ignore_index``)."""
+"""Label of padding, which torch's losses ignore (``ignore_index``)."""
 
 
 class Padding(NamedTuple):
-    """Rows that stand behind those of each hop and belong to no id.
+    """Extra rows after those of each hop, which belong to no id.
 
     Attributes:
-        sampled: Rows of each hop, which are read.
-        room: The same with padding.
-        marks: Rows of padding are -100, or NaN, as losses leave them out; else they are zeros.
+        sampled: Number of rows of each hop that are read.
+        room: Number of rows of each hop with padding.
+        marks: Whether padding is -100, or NaN for floats, as losses ignore it; else it is 0.
     """
 
     sampled: Sequence[int]
@@ -33,7 +33,7 @@ class Padding(NamedTuple):
         return hop_parts(self.sampled, self.room)
 
     def value(self, dtype: torch.dtype) -> float:
-        """What rows of padding hold; ValueError where a dtype cannot hold a mark."""
+        """The value of padding; ValueError if a dtype cannot hold the mark."""
         if not self.marks:
             return 0
         if dtype.is_floating_point or dtype.is_complex:
@@ -46,7 +46,7 @@ class Padding(NamedTuple):
         return IGNORED_LABEL
 
     def fill(self, rows: Tensor) -> None:
-        """Write padding into its places."""
+        """Write the padding into ``rows``, which have room for it."""
         value = self.value(rows.dtype)
         for part in self.parts():
             piece = rows[part.middle : part.stop]
@@ -56,7 +56,7 @@ class Padding(NamedTuple):
                 piece.fill_(value)
 
     def added_to(self, rows: Tensor) -> Tensor:
-        """A copy of rows that were read already, where they are, with padding."""
+        """A copy of rows with padding, on the same device."""
         shape = sum(self.room), *rows.shape[1:]
         padded = torch.empty(shape, dtype=rows.dtype, device=rows.device)
         for part in self.parts():
@@ -66,5 +66,5 @@ class Padding(NamedTuple):
 
 
 def _plain(rows: Tensor) -> Any:
-    """Contiguous rows; on the CPU their bytes as an array, as torch would wake its thread pool."""
+    """Contiguous rows; on the CPU as a NumPy array, since torch would wake its thread pool."""
     return rows.view(-1).view(torch.uint8).numpy() if rows.is_cpu else rows

@@ -1,4 +1,4 @@
-"""Cached rows: their table, reads that take misses from the source, filling, counts of hits."""
+"""Caches of rows: their index table, filling them, reading through them, counting hits."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from .padding import Padding
 
 
 def slots_for(ids: Tensor, num_nodes: int) -> Tensor:
-    """The table from vertex to place in the cache, or -1; int32, shape ``(num_nodes,)``.
+    """The table from vertex to cache slot, or -1; int32, shape ``(num_nodes,)``.
 
     >>> slots_for(torch.tensor([3, 1]), 4).tolist()
     [-1, 1, -1, 0]
@@ -45,10 +45,10 @@ class FeatureCache:
 
     Args:
         rows: Shape ``(num_cached, ...)``, contiguous, on the device that reads them.
-        slots: Shape ``(num_nodes,)``, int32 on the CPU: the row of each vertex in ``rows``.
-            Negative, or ``num_cached`` and more: not cached. So features with different numbers of
-            cached rows share one table.
-        device_slots: The same table where the rows are, for kernels.
+        slots: Shape ``(num_nodes,)``, int32 on the CPU: the row of each vertex in ``rows``. A
+            negative slot, or one from ``num_cached`` on, means not cached. So features with
+            different numbers of cached rows share one table.
+        device_slots: A copy of the table on the rows' device, for kernels.
     """
 
     def __init__(self, rows: Tensor, slots: Tensor, device_slots: Tensor | None = None) -> None:
@@ -77,7 +77,7 @@ class FeatureCache:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the rows and of their table, which may be shared with other caches."""
+        """Bytes of the rows and of the table, which other caches may share."""
         return self.row_nbytes + self.slots.numel() * self.slots.element_size()
 
     @property
@@ -93,17 +93,17 @@ class FeatureCache:
 
 
 class GrowingCache(FeatureCache):
-    """Cache that takes its rows from what is read anyway; each is served as soon as it is there.
+    """A cache that is filled with rows that batches read; each row is served from then on.
 
     Args:
-        rows: Room for all of them, contents undefined.
-        target: The table of ``FeatureCache`` as it will be.
+        rows: Memory for all rows, uninitialised.
+        target: The table of the full cache.
     """
 
     def __init__(self, rows: Tensor, target: Tensor) -> None:
         super().__init__(rows, torch.full_like(target, -1))
         self._target: Array = target.numpy()
-        # One writer at a time; it waits for nothing and takes no other lock. Two that absorb the
+        # One writer at a time, which waits for nothing and takes no other lock. Two writers of the
         # same row write the same bits.
         self._lock = threading.Lock()
 
@@ -116,14 +116,14 @@ class GrowingCache(FeatureCache):
         return positions
 
     def absorb(self, ids: Array, rows: Tensor) -> None:
-        """Take the rows of ``ids``, which are wanted, in the dtype of the cache."""
+        """Store the rows of ``ids``, which are wanted, in the dtype of the cache."""
         from . import _gather
 
         slots = self._target[ids]
         with self._lock:
             word_view(self.rows).index_copy_(0, torch.from_numpy(slots).long(), word_view(rows))
-            # Only now, and with a release: readers take no lock, and a place in this table means
-            # that the row is there.
+            # After the rows, and with a release store: readers take no lock, and a slot in this
+            # table means that its row is there.
             _gather.publish(self.slots.numpy(), ids, slots)
 
 
@@ -132,7 +132,7 @@ class Hits:
 
     Args:
         counts: On the CPU, int64, shape ``(parts,)``.
-        ready: When they have arrived there; None: they have.
+        ready: Event when the counts have arrived; None if they have.
 
     Example:
         >>> Hits.known([3, 0]).now()
@@ -149,7 +149,7 @@ class Hits:
         return cls(torch.tensor(list(counts), dtype=torch.int64, device="cpu"))
 
     def now(self) -> tuple[int, ...] | None:
-        """The counts, one per part; None: not known yet. Waits for nothing."""
+        """The counts, one per part; None if they are not known yet."""
         if self._ready is not None and not self._ready.has_happened:
             return None  # the copy is still being written
         return tuple(self._counts.tolist())
@@ -166,13 +166,13 @@ class Hits:
 
 
 class CachedFeature(WideFeature):
-    """Rows on the CPU: from a cache if it has them, else from the fallback.
+    """Rows on the CPU, from a cache if it has them, else from the fallback.
 
-    One kernel copies from both; rows that it cannot reach are read separately. (On an accelerator:
-    ``AcceleratedFeature``.)
+    One kernel copies from both. Rows that are not contiguous in memory are read separately. For
+    accelerators there is ``AcceleratedFeature``.
 
     Args:
-        fallback: Delivers on the CPU; has all rows, as the cache keeps them.
+        fallback: All rows, in the cache's form; delivers on the CPU.
         cache: Filled from ``fallback``, on the CPU.
 
     Raises:
@@ -198,8 +198,7 @@ class CachedFeature(WideFeature):
         out: Tensor | BufferPool | None = None,
         bounds: Sequence[int] | None = None,
     ) -> tuple[Tensor, tuple[int, ...]]:
-        """:meth:`read`, with the cache hits of each part of the ids; ``bounds`` as in
-        :func:`part_ends`."""
+        """:meth:`read`, with the cache hits of each part of the ids; see :func:`part_ends`."""
         index = id_array(ids)
         ends = part_ends(bounds, len(index))
         out = output_for(self, len(index), out)
@@ -209,7 +208,7 @@ class CachedFeature(WideFeature):
         elif is_direct(stored):
             hits = gather_wide(stored, index, ends, out, self._near, self._slots, len(self._cache))
         else:
-            # float64, or rows that are no run of bytes: the kernel does not decode these.
+            # The kernel decodes no float64, and no rows that are not contiguous.
             rows = torch.empty((len(index), *stored.row_shape), dtype=stored.dtype, device="cpu")
             hits = self._read_stored(index, ends, rows)
             decode(self._decoding, rows, out)
@@ -262,7 +261,7 @@ class CachedFeature(WideFeature):
 def read_counted(
     feature: Feature, ids: Tensor, pool: Tensor | BufferPool | None, bounds: Sequence[int] | None
 ) -> tuple[Tensor, tuple[int, ...] | None]:
-    """Rows on the CPU, with the cache hits of each part of the ids; None without a cache."""
+    """Rows on the CPU, with the cache hits of each part of the ids, or None without a cache."""
     if isinstance(feature, CachedFeature):
         return feature.read_counted(ids, pool, bounds)
     return feature.read(ids, pool), None
@@ -271,8 +270,10 @@ def read_counted(
 def read_padded(
     feature: Feature, ids: Tensor, pool: BufferPool | None, padding: Padding
 ) -> tuple[Tensor, tuple[int, ...] | None]:
-    """:func:`read_counted` with padding, each hop read to its place: to move the rows of a batch
-    afterwards would take as long as to read them."""
+    """:func:`read_counted` with padding.
+
+    Each hop is read to its place, since moving the rows afterwards would take as long as reading.
+    """
     out = output_for(feature, sum(padding.room), pool)
     hits: list[int] = []
     for part in padding.parts():
@@ -296,8 +297,11 @@ def check_rows(cache: FeatureCache, source: Feature) -> None:
 def split_ids(
     cache: FeatureCache, index: Array, num_rows: int
 ) -> tuple[Array, Array, Array, Array]:
-    """Slots and places of the hits, ids and places of the misses, all int64; IndexError for an id
-    out of range."""
+    """Divide ids into hits and misses; IndexError for an id out of range.
+
+    Returns:
+        Slots and places of the hits, ids and places of the misses, all int64.
+    """
     from . import _gather
 
     count = len(index)
@@ -311,16 +315,18 @@ def split_ids(
 
 
 def part_ends(bounds: Sequence[int] | None, count: int) -> Array:
-    """Ends of the parts of ``count`` ids, int64, from ascending ``bounds`` (else ValueError); None:
-    one part."""
-    # A loop, for a few numbers at every read: NumPy's diff takes 8 us.
+    """Ends of the parts of ``count`` ids, int64; one part if ``bounds`` is None.
+
+    Raises ValueError unless ``bounds`` ascend to ``count``.
+    """
+    # A loop, since NumPy's diff takes 8 us, and every read comes here with a few numbers.
     known = (0, *([count] if bounds is None else bounds))
     if known[-1] != count or any(end < begin for begin, end in pairwise(known)):
         raise ValueError(f"bounds must ascend to the number of ids, {count}, got {list(known[1:])}")
     return np.array(known[1:], dtype=np.int64)
 
 
-# Rows in memory at once, besides the cache, while it is filled from the source or compared with it.
+# Bytes of rows in memory at once, besides the cache, while it is filled or compared.
 _CHUNK_BYTES = 16 << 20
 _LINE = 64
 
@@ -333,10 +339,10 @@ def fill_cache(
     num_nodes: int,
     slots: Tensor | None = None,
 ) -> FeatureCache:
-    """Read the rows of ``ids`` (most valuable first, no repeats) from a CPU source into a cache on
-    ``device``.
+    """Read the rows of ``ids`` from a CPU source into a cache on ``device``.
 
-    ``slots`` is ``slots_for`` of ``ids``, or of a longer list that starts with them, to be shared.
+    ``ids`` has the most valuable rows first, without repeats. ``slots`` is ``slots_for`` of
+    ``ids``, or of a longer list that starts with them, so that caches can share it.
     """
     rows = _empty_rows((len(ids), *source.row_shape), source.dtype, device)
     target = word_view(rows)
@@ -348,13 +354,15 @@ def fill_cache(
 def growing_cache(
     source: Feature, ids: Tensor, *, slots: Tensor, before: FeatureCache | None
 ) -> GrowingCache:
-    """A cache for the rows of ``ids`` on the CPU. It begins with the rows that ``before``, another
-    cache of the same values, has of them."""
+    """A cache for the rows of ``ids`` on the CPU, which batches fill.
+
+    It begins with the rows that are in ``before``, another cache of the same values.
+    """
     cache = GrowingCache(
         _empty_rows((len(ids), *source.row_shape), source.dtype, torch.device("cpu")), slots
     )
-    # Pages are made here. The first rows would make them otherwise, while the disk waits: 1 s for
-    # 147 MB in a full memory group.
+    # Touch all pages now. Else the first rows would do it while the disk waits: 1 s for 147 MB in a
+    # control group whose memory is full.
     byte_view(cache.rows)[:: mmap.PAGESIZE] = 0
     if before is not None:
         old = before.slots[ids]
@@ -367,9 +375,8 @@ def growing_cache(
 
 
 def holds(cache: FeatureCache, source: Feature, ids: Tensor) -> bool:
-    """Whether a cache of ``ids`` has the same bits as the source now; reads all of its rows from
-    the source."""
-    # A cache that grows does not have all of them yet.
+    """Whether a cache of ``ids`` still has the source's bits; reads all these rows again."""
+    # A growing cache may not have all of them yet.
     there = (cache.slots[ids[: len(cache)]] >= 0).nonzero().squeeze(1)
     rows = word_view(cache.rows)
     device = cache.rows.device
@@ -378,11 +385,9 @@ def holds(cache: FeatureCache, source: Feature, ids: Tensor) -> bool:
 
 
 def _chunks(source: Feature, ids: Tensor, device: torch.device) -> Iterator[tuple[Tensor, Tensor]]:
-    """The rows of ``ids`` as words on ``device``, a chunk at a time, with their places in
-    ``ids``."""
-    # In the cache the most valuable rows lie together; a disk is read in the order of its file.
-    # NumPy sorts, since torch wakes its thread pool first: 0.15 s for 100 000 ids on a busy
-    # machine.
+    """The rows of ``ids`` as words on ``device``, in chunks, with their places in ``ids``."""
+    # The cache is ordered by value, but a disk is read in the order of its file. NumPy sorts, since
+    # torch would wake its thread pool first: 0.15 s for 100,000 ids on a busy machine.
     places = torch.from_numpy(np.argsort(ids.numpy()))
     step = rows_per_chunk(source.row_bytes, _CHUNK_BYTES)
     for start in range(0, len(ids), step):
@@ -391,8 +396,10 @@ def _chunks(source: Feature, ids: Tensor, device: torch.device) -> Iterator[tupl
 
 
 def _empty_rows(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Memory for rows. On the CPU it begins with a cache line, and comes from NumPy, which asks for
-    huge pages: reading 100 000 rows of 1 KiB took 8.2 ms, from torch's memory 10.9."""
+    """Memory for rows; on the CPU aligned to a cache line and from NumPy, which uses huge pages.
+
+    Reading 100,000 rows of 1 KiB took 8.2 ms, and 10.9 from torch's memory.
+    """
     nbytes = math.prod(shape) * dtype.itemsize
     if device.type != "cpu" or nbytes == 0:
         return torch.empty(shape, dtype=dtype, device=device)

@@ -1,4 +1,4 @@
-"""Cache policies: rank vertices by how often an epoch reads them."""
+"""Cache policies, which rank vertices by how often an epoch reads them."""
 
 from .policies import POLICIES, resolve_policy
 from .policy import Policy, Ranking, apply_policy, check_ranking, check_rankings, degree

@@ -1,13 +1,12 @@
 """Kernels of expected reads.
 
-All work on rows, the in-neighbours of each vertex that may be drawn. ``unknown[u, t]`` is the
-chance that ``u`` is not known after hop ``t`` (0: it is no seed). Once known, every hop draws from
-``u`` again.
+They work on rows: the in-neighbours of each vertex that may be drawn. ``unknown[u, t]`` is the
+chance that ``u`` is not in the batch after hop ``t``; after hop 0, that it is no seed. From then on
+every hop draws from ``u`` again.
 
-An edge ``v -> u`` cannot find a ``v`` that was known before; so what counts is the chance that
-``u`` is known although ``v`` is not. Where ``u -> v`` is an edge, too, as everywhere in an
-undirected graph, ``u`` may owe it to ``v`` that it is known: that part is taken out, as in belief
-propagation (``_drawn_apart``).
+An edge ``v -> u`` adds ``v`` only if ``v`` is not yet known. So what matters is the chance that
+``u`` is known and ``v`` is not. If ``u -> v`` is an edge too, as in undirected graphs, ``u`` may be
+known only through ``v``. This part is taken out, as in belief propagation (``drawn_apart``).
 """
 
 import math
@@ -17,8 +16,8 @@ import numpy as np
 from .._jit import allocating_kernel, kernel, prefetch
 from ..graph._csc import check_id, check_row
 
-# Draws of a vertex in the hops after its first: again, by new random numbers; again, by the same
-# ones (LABOR's layer dependency); or none (samplers that expand a vertex once).
+# What a vertex draws in the hops after its first: again with new random numbers, again with the
+# same ones (LABOR's layer dependency), or nothing (samplers that expand a vertex once).
 ANEW = 0
 SAME = 1
 ONCE = 2
@@ -28,28 +27,30 @@ _AHEAD = 24  # elements to prefetch ahead, so that the cache misses of many edge
 
 @kernel
 def keep_chances(degree, fanouts, replace, later, keep, again):
-    """Fill ``keep``, the chance that a hop leaves an edge out of ``degree`` alone; ``again``: if
-    all before it did."""
+    """Fill ``keep``, the chance that a hop does not draw one edge of ``degree``.
+
+    ``again`` becomes the same chance given that no hop before drew it.
+    """
     least = 1.0
     for t in range(len(fanouts)):
         fanout = fanouts[t]
         if fanout < 0 or (fanout >= degree and not replace):
             keep[t] = 0.0
         elif replace:
-            # ``fanout`` independent draws miss an edge.
+            # ``fanout`` independent draws all miss the edge.
             keep[t] = (1.0 - 1.0 / degree) ** fanout
         else:
-            # ``fanout`` of ``degree`` are taken.
+            # ``fanout`` of ``degree`` edges are drawn.
             keep[t] = 1.0 - fanout / degree
         least = chain(keep, again, t, later, least)
 
 
 @kernel
 def chain(keep, again, t, later, least):
-    """Fill ``again[t]``; ``least`` is the least chance so far, which is returned with hop ``t``.
+    """Fill ``again[t]``, and return the least of ``least`` and ``keep[t]``.
 
-    With the ``SAME`` random numbers in all hops, a hop takes nothing new unless its fan-out is
-    larger (than all before: an approximation for vertices that were found in between).
+    With the ``SAME`` random numbers, a hop draws nothing new unless its fan-out is larger than all
+    before. This is an approximation for vertices that were found in between.
     """
     if later == SAME:
         again[t] = min(1.0, keep[t] / least) if least > 0.0 else 0.0
@@ -61,8 +62,8 @@ def chain(keep, again, t, later, least):
 @kernel
 def drawn(unknown, u, keep, later):
     """The chance that an edge into ``u`` has been drawn after ``len(keep)`` hops."""
-    # Backwards, ``rest`` is the chance that hops t, t + 1, ... all leave the edge out; a vertex
-    # found before hop t has drawn in all of them.
+    # Backwards, ``rest`` is the chance that hops t, t + 1, ... all miss the edge. A vertex found
+    # before hop t has drawn in all of them.
     rest = 1.0
     total = 0.0
     for t in range(len(keep) - 1, -1, -1):
@@ -77,8 +78,10 @@ def drawn(unknown, u, keep, later):
 
 @kernel
 def drawn_apart(unknown, u, keep, again, back_unknown, v, back_keep, back_again):
-    """:func:`drawn` for the edge ``v -> u`` if ``v`` is not known: without what ``u`` owes to
-    ``v``, and vice versa."""
+    """:func:`drawn` for the edge ``v -> u`` if ``v`` is not known.
+
+    It leaves out the chance that ``u`` is known only through ``v``, and vice versa.
+    """
     known = 1.0 - unknown[u, 0]
     left = (1.0 - unknown[u, 0]) * keep[0]
     back_known = 1.0 - back_unknown[v, 0]
@@ -95,14 +98,16 @@ def drawn_apart(unknown, u, keep, again, back_unknown, v, back_keep, back_again)
 
 @kernel
 def _without(known, unknown, drawn):
-    """The chance to be known without the edge that has been drawn with chance ``drawn``; not below
-    ``known``."""
+    """The chance to be known without an edge that was drawn with chance ``drawn``.
+
+    It is at least ``known``.
+    """
     return max(known, 1.0 - min(1.0, unknown / (1.0 - drawn))) if drawn < 1.0 else known
 
 
 @kernel
 def log_rest(chance):
-    """The logarithm of the chance that something does not happen."""
+    """The log of ``1 - chance``."""
     return math.log1p(-chance) if chance < 1.0 else -np.inf
 
 
@@ -121,20 +126,21 @@ def push_uniform(
     back_fanouts,
     out,
 ):
-    """Add to ``out[v]`` the logarithm of the chance that no edge from ``v`` has been drawn after
-    some hops.
+    """Add to ``out[v]`` the log of the chance that some hops have drawn no edge from ``v``.
 
     Args:
-        indptr, indices: Edges by destination, shapes ``(num_dst + 1,)`` and ``(num_edges,)``.
-        unknown, back_unknown: ``unknown`` of the destinations, and of the sources.
-        fanouts, back_fanouts: Shape ``(hops,)``, and those of the edges back.
-        replace: Draws are with replacement.
+        indptr: Edges by destination, shape ``(num_dst + 1,)``.
+        indices: Their sources, shape ``(num_edges,)``.
+        unknown: ``unknown`` of the destinations.
+        fanouts: Shape ``(hops,)``.
+        replace: Whether draws are with replacement.
         later: Draws of a known vertex in later hops: ``ANEW``, ``SAME`` or ``ONCE``.
-        loops: Both ends are of one type: an edge may lead from a vertex to itself, and finds
+        loops: Whether both ends are of one type, so that there may be self-loops, which find
             nothing.
-        mutual: Shape ``(num_edges,)``, whether there is an edge back; empty if there is none at
-            all.
+        mutual: Shape ``(num_edges,)``, whether each edge has an edge back; empty if none has.
         back_indptr: Rows of the edges back.
+        back_unknown: ``unknown`` of the sources.
+        back_fanouts: ``fanouts`` of the edges back.
         out: Shape ``(num_src,)``.
     """
     edges, hops = len(indices), len(fanouts)
@@ -167,10 +173,10 @@ def push_uniform(
                 out[v] += log
 
 
-# Newton's method is tried first; what it does not solve in a few steps is halved, a bit a step.
+# Newton's method is tried first. If it takes more steps, bisection gives a bit a step.
 _NEWTON_STEPS = 20
 _STEPS = 200
-_TOLERANCE = 1e-6  # of the fan-out: far below what a ranking can tell
+_TOLERANCE = 1e-6  # relative to the fan-out: far below what a ranking can tell
 
 
 @kernel
@@ -188,8 +194,7 @@ def row_totals(indptr, values, out):
 
 @kernel
 def _expected(values, begin, end, rate):
-    """Expected number of a row's exponential clocks that have rung at time ``rate``, and its
-    slope."""
+    """Expected number of a row's exponential clocks that have rung by time ``rate``; its slope."""
     count = 0.0
     slope = 0.0
     for e in range(begin, end):
@@ -202,12 +207,12 @@ def _expected(values, begin, end, rate):
 
 @kernel
 def solve_rates(indptr, values, totals, fanout, out):
-    """The time at which ``fanout`` of a row's clocks have rung on average; infinite where all edges
-    are drawn.
+    """The time at which ``fanout`` of each row's clocks have rung on average.
 
     Successive draws in proportion to the weights take the edges whose exponential clocks ring
-    first: edge ``e`` is among them with a chance of about ``1 - exp(-time * w)`` (Rosen, J.
-    Statistical Planning and Inference 1997).
+    first. Edge ``e`` is among them with a chance of about ``1 - exp(-time * w)``, so that this
+    solves ``sum(1 - exp(-time * w)) = fanout`` (Rosen, J. Statistical Planning and Inference 1997).
+    It is infinite if all edges are drawn.
     """
     for u in range(len(indptr) - 1):
         begin = np.int64(indptr[u])
@@ -221,7 +226,7 @@ def solve_rates(indptr, values, totals, fanout, out):
 
 @kernel
 def _solve(values, begin, end, total, fanout):
-    # The count is concave: Newton's steps come from below and never pass the solution.
+    # The count is concave, so Newton's steps stay below the solution.
     rate = fanout / total
     for _ in range(_NEWTON_STEPS):
         count, slope = _expected(values, begin, end, rate)
@@ -231,7 +236,7 @@ def _solve(values, begin, end, total, fanout):
         if slope <= 0.0:
             break
         rate += missing / slope
-    # Weights of very different size: find a time that is too late, then halve.
+    # The weights differ widely: find a time that is too late, then bisect.
     early = rate
     late = np.inf
     for _ in range(_STEPS):
@@ -263,16 +268,14 @@ def push_weighted(
     back_fanouts,
     out,
 ):
-    """:func:`push_uniform` for draws in proportion to ``values`` (all positive); the other
-    arguments are the same.
+    """:func:`push_uniform` for draws in proportion to weights; its other arguments are the same.
 
-    The edges back are taken to be drawn as if all had the same weight: theirs would have to be
-    looked up.
+    For the edges back it assumes equal weights, since theirs would have to be looked up.
 
     Args:
-        values: Shape ``(num_edges,)``.
-        totals: Shape ``(num_dst,)``, the sums of the rows.
-        rates: Shape ``(num_dst, num_hops)``: draws with replacement, or the times of
+        values: The weights, all positive, shape ``(num_edges,)``.
+        totals: The sums of the rows' weights, shape ``(num_dst,)``.
+        rates: Shape ``(num_dst, num_hops)``: number of draws with replacement, or the times of
             :func:`solve_rates`.
     """
     edges, hops = len(indices), len(back_fanouts)
@@ -303,7 +306,7 @@ def push_weighted(
 
 @kernel
 def _weigh_chances(w, total, rates, u, replace, later, keep, again):
-    """:func:`keep_chances` of an edge of weight ``w``."""
+    """:func:`keep_chances` for an edge of weight ``w``."""
     log = -w
     if replace:
         log = math.log1p(-w / total) if w < total else -np.inf
@@ -315,8 +318,10 @@ def _weigh_chances(w, total, rates, u, replace, later, keep, again):
 
 @kernel
 def turn_rows(indices, starts, indptr, out):
-    """The destinations of each source's edges; ``starts`` says where they begin, and is
-    consumed."""
+    """Write the destinations of each source's edges, which begin at ``starts``.
+
+    ``starts`` is consumed.
+    """
     for u in range(len(indptr) - 1):
         begin = np.int64(indptr[u])
         end = np.int64(indptr[u + 1])
@@ -332,15 +337,17 @@ def turn_rows(indices, starts, indptr, out):
 
 @kernel
 def mark_mutual(indptr, indices, turned_indptr, turned, largest, step, stamps, out):
-    """Set ``out[e]`` where edge ``e``, ``v -> u``, has ``v`` among ``turned[u]``; returns how many
-    there are.
+    """Set ``out[e]`` for each edge ``v -> u`` with an edge back ``u -> v``; returns their number.
 
     Args:
-        indptr, indices: Edges by destination, shapes ``(num_dst + 1,)`` and ``(num_edges,)``.
-        turned_indptr, turned: The ends ``v`` of edges ``u -> v`` by their source.
-        largest, step: Leave longer rows out; look at every so many rows only.
-        stamps: Shape ``(num_src,)``, filled with -1.
-        out: Shape ``(num_edges,)``, or empty: only count.
+        indptr: Edges by destination, shape ``(num_dst + 1,)``.
+        indices: Their sources, shape ``(num_edges,)``.
+        turned_indptr: Rows of ``turned`` by source.
+        turned: Destinations of the edges ``u -> v``.
+        largest: Longer rows are skipped.
+        step: Only every ``step``-th row is looked at.
+        stamps: Scratch, shape ``(num_src,)``, filled with -1.
+        out: Shape ``(num_edges,)``; empty to only count.
     """
     count = 0
     for u in range(0, len(indptr) - 1, step):
@@ -368,8 +375,10 @@ def mark_mutual(indptr, indices, turned_indptr, turned, largest, step, stamps, o
 
 @kernel
 def expand_rows(order, indptr, edge_ids, draws, ids, scores):
-    """The edges of the rows in ``order``, with their row's ``draws``; ``edge_ids`` is empty where
-    ids are positions."""
+    """Write the edges of the rows in ``order``, with their row's ``draws``.
+
+    ``edge_ids`` is empty if ids are positions.
+    """
     at = 0
     for v in order:
         begin = np.int64(indptr[v])

@@ -1,5 +1,5 @@
-"""The policies auto and adaptive: ranking by expected reads, from sampled epochs or from the first
-real one."""
+"""The policies auto and adaptive, which rank by expected reads, from sampled epochs or from the
+first real one."""
 
 from __future__ import annotations
 
@@ -25,10 +25,11 @@ if TYPE_CHECKING:
 
     Array = Float64Array
 
-_SECONDS = 0.5  # of sampling that a ranking may take, unless one epoch takes longer
-# One gave 1.0020 times the hit rate of the mean of 30, six 1.0026 (96 workloads, means).
+_SECONDS = 0.5  # of sampling for a ranking; one epoch may take longer
+# On the mean of 96 workloads one epoch gave 1.0020 times the hit rate that the mean reads of 30
+# epochs give as a ranking, and six epochs gave 1.0026 times.
 _MOST_EPOCHS = 8
-# Seconds on 2 cores: fitted to 132 epochs of 11 graphs, rounded up.
+# Seconds on 2 cores, fitted to 132 epochs of 11 graphs and rounded up.
 _PER_BATCH = 4e-4
 _PER_ROW = 2e-8
 _PER_EDGE = 5e-9
@@ -43,12 +44,11 @@ def auto(
     batch_size: int = 1000,
     shuffle: bool = True,
 ) -> Any:
-    """Rank by expected reads (see :func:`expected_reads`); by degree where only a user's own code
-    samples.
+    """Rank by expected reads, see :func:`expected_reads`; by degree if only user code can sample.
 
-    Samples one epoch; where epochs are short, up to 8 that take about half a second together. How
-    many depends on the work of the first, not on the clock, so that the ranking is a function of
-    the arguments.
+    Samples one epoch, or up to 8 short ones that take about half a second together. Their number
+    depends on the work of the first, not on the clock, so that the ranking is a function of the
+    arguments.
     """
     if sampler is None:
         return degree(graph, seeds, sampler, seed)
@@ -58,25 +58,27 @@ def auto(
 
 
 def adaptive(graph: Graph, seeds: Any, sampler: Any, seed: int, *, batch_size: int = 1000) -> Any:
-    """Rank by degree at first; a loader with this policy refills its cache once, after its first
-    epoch.
+    """Rank by degree at first; the loader refills its cache once, after its first epoch.
 
-    The reads of that epoch, counted as they happen, take the place of the epochs that ``auto``
-    samples.
+    The reads counted in that epoch replace the epochs that ``auto`` samples.
     """
     return degree(graph, seeds, sampler, seed)
 
 
 def refills(policy: Policy, sampler: Any) -> bool:
-    """Whether a loader refills its cache after its first epoch; with ``auto`` where only a user's
-    own code samples."""
+    """Whether a loader refills its cache after its first epoch.
+
+    True for ``adaptive``, and for ``auto`` if only user code can sample.
+    """
     return policy is adaptive or (policy is auto and sampler is None)
 
 
 @dataclass(frozen=True, eq=False)
 class Learned:
-    """Policy that ranks by the counted reads of a real epoch, of ``batches`` where the seeds do not
-    tell."""
+    """Policy that ranks by the counted reads of a real epoch.
+
+    The epoch has ``batches`` batches if the number of seeds is unknown.
+    """
 
     counts: AccessCounts
     batches: int
@@ -86,7 +88,7 @@ class Learned:
     ) -> dict[str, Ranking]:
         """See ``pagraph.ranking.policy``."""
         count = num_seeds(seeds)
-        # One process of several reads its share of the epoch that the seeds make.
+        # If several processes share the seeds, this one has read its share of the epoch.
         epochs = self.counts.batches / (-(-count // batch_size) if count else self.batches)
         return _by_expected_reads(graph, seeds, sampler, [Counted(self.counts, epochs)], batch_size)
 
@@ -101,7 +103,7 @@ def _by_expected_reads(
 def counted_epochs(
     graph: Graph, seeds: Any, sampler: Any, *, batch_size: int, seed: int, shuffle: bool = True
 ) -> list[Counted]:
-    """One epoch, and a second counting of others where an epoch is short."""
+    """Count one epoch, and if it is short also several others together."""
     settings: dict[str, Any] = {"batch_size": batch_size, "seed": seed, "shuffle": shuffle}
     first = count_accesses(graph, seeds, sampler, epochs=[0], **settings)
     epochs = int(_SECONDS / max(_seconds(graph, sampler, first), 1e-9))
@@ -113,7 +115,7 @@ def counted_epochs(
 
 
 def _seconds(graph: Graph, sampler: MiniBatchSampler, counts: AccessCounts) -> float:
-    """Estimate how long an epoch takes to sample, from what it drew."""
+    """Estimate how long it takes to sample an epoch, from what it drew."""
     edges = 0.0
     blocks = sampler.hops
     if blocks is not None and blocks.has_fanouts:
@@ -127,19 +129,20 @@ def _seconds(graph: Graph, sampler: MiniBatchSampler, counts: AccessCounts) -> f
 
 
 _STRATA = 40  # of each property that the prior is fitted to; 20 and 100 gave the same hit rates
-_ROUNDS = 6  # of the fit; it stands still after three
+_ROUNDS = 6  # of the fit, which converges in three
 _LEAST_VERTICES = 30  # in a stratum
-# Counted in a stratum: with fewer, the prior was fitted to noise (up to 2 points of hit rate lost).
+# Reads counted in a stratum. With fewer, the prior was fitted to noise, which lost up to 2 points
+# of hit rate.
 _LEAST_READS = 100
-_SAMPLE = 100_000  # vertices that say where strata begin
-# What the degree's expectation counts for beside one counting, where there is nothing better.
+_SAMPLE = 100_000  # vertices from which the bounds of strata are taken
+# Weight of a prior by degree, in counted epochs.
 _BLIND_EPOCHS = 0.1
-_ASSUMED_WORTH = 0.1  # of the measured noise: what the assumed one counts for beside it
+_ASSUMED_WORTH = 0.1  # weight of the assumed noise relative to the measured one
 
 
 @dataclass(frozen=True, eq=False)
 class Counted:
-    """Counted reads by vertex and hop, and of how many epochs; the last may be a part of one."""
+    """Counted reads by vertex and hop, and the number of epochs, which may have a fraction."""
 
     counts: AccessCounts
     epochs: float
@@ -153,39 +156,39 @@ def expected_reads(
     *,
     batch_size: int,
 ) -> dict[str, Tensor]:
-    """Expected reads of every vertex in an epoch, from one or a few epochs that were counted.
+    """Expected reads of every vertex in an epoch, from one or a few counted epochs.
 
     Counts (PreSC, GNNLab) are unbiased but noisy. The analytic expectation (VIP, SALIENT++) has no
-    noise, but takes draws of one batch to be independent: on web graphs, where the neighbours of a
-    vertex share their neighbours, it is up to three times too high, and not by the same factor
-    everywhere. That of :func:`~pagraph.ranking.presample.reads_by_seed` is better and costs
-    more; the lower of the two is taken. So (empirical Bayes; Efron and Morris, JASA 1975):
+    noise, but assumes independent draws within a batch. On web graphs, where the neighbours of a
+    vertex share neighbours, it is up to three times too high, and by different factors. The
+    expectation of :func:`~pagraph.ranking.presample.reads_by_seed` is better and costs more. The
+    lower of the two is the prior. Prior and counts are combined by empirical Bayes (Efron and
+    Morris, JASA 1975):
 
-    1. The analytic expectation is fitted to the counts: one factor for each stratum of vertices
-    with about the same
-       expectation, of about the same out-degree, and of as many seeds, by iterative proportional
-       fitting.
-    2. Where the counts lie further from that prior than their noise explains, stratum by stratum,
-    the rest is how much
-       vertices really differ; each vertex's count is taken as far as this is larger than the noise.
-       That is taken to be the noise of independent batches, and with two countings it is measured.
-       (It is less, as every seed is in exactly one batch; a model of that was right within 30 % and
-       gained nothing over the better prior.)
+    1. The prior is fitted to the counts by iterative proportional fitting: one factor for each
+       stratum of vertices with similar expectation, similar out-degree and equal reads as seeds.
+    2. In each stratum, the counts may deviate from the prior by more than their noise. The rest is
+       how much vertices really differ. Each vertex's count is trusted by the share of this in the
+       total deviation.
 
-    A vertex is read at most once in a batch, or of disjoint trees once in each tree. How often a
-    seed is read as such is known, and left out of all this. So expected hit rates are not too high,
-    as those of raw counts are.
+    The noise is assumed to be that of independent batches. With two countings it is measured. (It
+    is smaller, since every seed is in exactly one batch. A model of that was right within 30 %, and
+    gained nothing over the better prior.)
+
+    A vertex is read at most once in a batch, or once in each of disjoint trees. Reads as a seed are
+    known and stay out of the estimate. Unlike raw counts, the result does not expect too high hit
+    rates.
 
     Args:
         graph: The graph.
-        seeds: The loader's, as the sampler takes them.
-        sampler: As for ``expected_accesses``. None, or one without fan-outs: the prior knows the
+        seeds: The loader's seeds, as the sampler takes them.
+        sampler: As for ``expected_accesses``. If it is None or has no fan-outs, the prior is by
             out-degree alone.
-        counted: One or two countings, at least half a batch altogether.
-        batch_size: Seeds a batch.
+        counted: One or two countings, of at least half a batch in total.
+        batch_size: Seeds per batch.
 
     Returns:
-        Vertex type to reads an epoch, shape ``(num_nodes,)``, float64.
+        Vertex type to reads per epoch, shape ``(num_nodes,)``, float64.
     """
     evidence = _Evidence(
         counted,
@@ -201,17 +204,18 @@ def expected_reads(
 
 
 def learned_reads(prior: Tensor, counts: Tensor, batches: int) -> Tensor:
-    """Expected reads of some vertices by counts of independent batches, drawn towards a prior; see
-    :func:`expected_reads`.
+    """Expected reads of some vertices, from counts of independent batches and a prior.
+
+    See :func:`expected_reads`.
 
     Args:
-        prior: What each vertex was expected to be read, up to a factor, shape ``(n,)``. Those of 0
-            are not known, and taken to be alike.
-        counts: In how many batches each was read, shape ``(n,)``.
-        batches: How many were counted.
+        prior: Expected reads of each vertex, up to a factor, shape ``(n,)``. Vertices with 0 are
+            unknown, and get equal priors.
+        counts: Number of batches that read each vertex, shape ``(n,)``.
+        batches: Number of batches that were counted.
 
     Returns:
-        Reads in as many batches, shape ``(n,)``, float64.
+        Reads in that many batches, shape ``(n,)``, float64.
 
     Example:
         >>> learned_reads(torch.tensor([4.0, 2.0, 0.0]), torch.tensor([6, 2, 1]), 10).argsort()
@@ -229,7 +233,7 @@ def learned_reads(prior: Tensor, counts: Tensor, batches: int) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class _Evidence:
-    """Countings of the same loader."""
+    """Countings of one loader."""
 
     counted: Sequence[Counted]
     seeds_are_known: bool
@@ -241,7 +245,7 @@ class _Evidence:
 
     @property
     def draws(self) -> float:
-        """Batches of an epoch, or its disjoint trees: each reads a vertex at most once."""
+        """Batches, or disjoint trees, of an epoch; each reads a vertex at most once."""
         if not self.disjoint:
             return max(1.0, sum(c.counts.batches for c in self.counted) / self.epochs)
         # Each tree has one seed.
@@ -251,7 +255,7 @@ class _Evidence:
         return max(1.0, trees / self.epochs)
 
     def drawn(self, ntype: str) -> list[Array]:
-        """Reads of the hops that are a matter of chance, one array for each counting."""
+        """Reads that are random, one array for each counting: all but those as known seeds."""
         reads = [_array(c.counts.reads(ntype)) for c in self.counted]
         if not self.seeds_are_known:
             return reads
@@ -269,8 +273,10 @@ class _Evidence:
 def _priors(
     graph: Graph, seeds: Any, sampler: MiniBatchSampler, evidence: _Evidence, batch_size: int
 ) -> dict[str, tuple[Array, Array]]:
-    """By vertex type, reads as seeds and all others before any are counted; empty for samplers
-    without fan-outs."""
+    """Vertex type to the prior expectation of reads as seeds, and of all others.
+
+    Empty for samplers without fan-outs.
+    """
     by_seed = reads_by_seed(graph, seeds, sampler, batch_size=batch_size)
     if evidence.disjoint and by_seed is not None:
         (only,) = graph.node_types
@@ -295,8 +301,8 @@ def _reads(
     seeded = evidence.seeded(ntype)
     drawn = evidence.drawn(ntype)
     mean = np.add.reduce(drawn) / evidence.epochs
-    # A user's own sampler may make trees without saying so, and then read a vertex more often than
-    # there are batches.
+    # A user's sampler may make trees without saying so. Then a vertex is read more often than there
+    # are batches.
     draws = max(evidence.draws, float(mean.max(initial=0.0)))
     traits = [degrees, np.round(seeded)] if evidence.seeds_are_known else [degrees]
     if prior is None:
@@ -312,13 +318,13 @@ def _reads(
     noise = fitted * (1 - fitted / draws)
     measured = None
     if len(drawn) > 1:
-        # The variance of one epoch's reads: means of m and n epochs differ by a variance of
-        # v (1 / m + 1 / n).
+        # The means of m and n epochs differ with variance v (1 / m + 1 / n), where v is the
+        # variance of one epoch's reads.
         first, second = (c.epochs for c in evidence.counted[:2])
         measured = (drawn[0] / first - drawn[1] / second) ** 2 / (1 / first + 1 / second)
     if prior is None and measured is None:
-        # Degrees say too little to tell noise from what vertices differ by: they only break ties,
-        # more or less.
+        # Degrees predict too little to separate noise from real differences. They mostly break
+        # ties.
         total = mean * evidence.epochs + fitted * _BLIND_EPOCHS
         reads: Array = total / (evidence.epochs + _BLIND_EPOCHS)
     else:
@@ -333,18 +339,18 @@ def _array(values: Tensor) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class _Strata:
-    """Vertices with about the same value; stratum 0 are those with none."""
+    """Groups of vertices with similar values; stratum 0 has those with none."""
 
     of: Int64Array
     count: int
 
     @classmethod
     def by(cls, values: Array, most: int) -> _Strata:
-        """At most so many strata of equal numbers of vertices, and stratum 0."""
+        """At most ``most`` strata of equally many vertices, and stratum 0."""
         positive = values[values > 0]
         sample = positive[:: max(1, len(positive) // _SAMPLE)]
         wanted = min(most, max(1, len(positive) // _LEAST_VERTICES))
-        # Equal values stay together: a stratum begins at a value, not between two of the same.
+        # Bounds are values, so that equal values are in one stratum.
         begins = sample
         if len(sample):
             shares = np.arange(1, wanted) / wanted
@@ -354,21 +360,21 @@ class _Strata:
         return cls(places, len(begins) + 2)
 
     def sum(self, values: Array) -> Array:
-        """Sum of each stratum."""
+        """Sum of the values in each stratum."""
         return np.bincount(self.of, weights=values, minlength=self.count).astype(np.float64)
 
     def ratio(self, above: Array, below: Array) -> Array:
-        """For each vertex the ratio of its stratum's sums; 0 where nothing is expected."""
-        above, below = self.sum(above), self.sum(below)
-        # A prior may be so small (2e-309) that the quotient is no float: it expects nothing.
+        """For each vertex the ratio of its stratum's sums; 0 if nothing is expected."""
+        above = self.sum(above)
+        below = self.sum(below)
+        # A prior may be so small (2e-309) that the quotient overflows: then nothing is expected.
         expected = below > above / np.finfo(np.float64).max
         ratios: Array = np.divide(above, below, out=np.zeros(self.count), where=expected)
         return ratios[self.of]
 
 
 def _fitted(prior: Array, mean: Array, traits: Sequence[_Strata]) -> Array:
-    """The prior with a factor for each stratum of each trait, such that all strata sum up to what
-    was counted."""
+    """The prior, scaled by a factor per stratum so that every stratum's sum equals its counts."""
     fitted = prior
     for _ in range(_ROUNDS):
         for strata in traits:
@@ -379,15 +385,15 @@ def _fitted(prior: Array, mean: Array, traits: Sequence[_Strata]) -> Array:
 def _shrunk(
     prior: Array, mean: Array, noise: Array, measured: Array | None, epochs: float, strata: _Strata
 ) -> Array:
-    """The counted mean, drawn towards the prior as far as its noise asks for."""
+    """The counted mean, shrunk towards the prior according to its noise."""
     if measured is not None:
-        # The measured noise of a stratum over the assumed one, drawn a little towards 1; bounded,
-        # as two countings of few vertices may agree or differ by accident.
+        # Scale the assumed noise of a stratum to the measured one, shrunk a little towards 1. It is
+        # bounded, as two countings of few vertices may agree or differ by accident.
         blended = measured + _ASSUMED_WORTH * noise
         noise = noise * np.clip(strata.ratio(blended, (1 + _ASSUMED_WORTH) * noise), 0.1, 5.0)
     noise = noise / epochs
-    # Vertices of a stratum differ from the prior by its square times a factor, which is what their
-    # deviations show beyond the noise (moment estimate of the prior's variance).
+    # Assume that the variance of vertices around the prior is its square times a factor for each
+    # stratum. Estimate the factor by moments: the squared deviations less the noise.
     surplus = np.maximum(strata.sum((mean - prior) ** 2 - noise), 0.0)
     scale = strata.sum(prior**2)
     factor = np.divide(surplus, scale, out=np.zeros_like(scale), where=scale > 0)

@@ -1,4 +1,4 @@
-"""Cache policies by name; the random and the oracle policy, and one for little memory."""
+"""Cache policies by name, with random, oracle, and one for little memory."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 
 def random_order(graph: Graph, seeds: Any, sampler: object, seed: int) -> dict[str, Tensor]:
-    """All vertices in an order drawn from ``seed``; without scores, so that each type gets its
-    share of the budget."""
+    """All vertices in random order; without scores, so that each type gets its share of the
+    budget."""
     orders = {}
     for number, ntype in enumerate(graph.node_types):
         rng = np.random.Generator(np.random.Philox(key=derive_key(seed, number)))
@@ -35,12 +35,11 @@ def random_order(graph: Graph, seeds: Any, sampler: object, seed: int) -> dict[s
 
 @dataclass(frozen=True)
 class Hindsight:
-    """Rank by the mean reads of epochs ``begin`` to ``begin + epochs`` of a loader with this seed;
-    for analysis.
+    """Rank by the mean reads of the loader's own epochs ``begin`` to ``begin + epochs``.
 
-    Epoch 0 alone is the *oracle* for a loader's first epoch: no ranking has a higher hit rate in
-    it, noise included. Thirty later epochs are the *ideal*: about the best that a ranking can be
-    without having seen the noise.
+    For analysis. Epoch 0 alone is the *oracle* of a loader's first epoch: no ranking has a higher
+    hit rate in it, noise included. Thirty later epochs are the *ideal*: about the best ranking that
+    does not know the noise.
     """
 
     begin: int = 0
@@ -56,8 +55,7 @@ class Hindsight:
         batch_size: int = 1000,
         shuffle: bool = True,
     ) -> dict[str, Ranking]:
-        """See ``pagraph.ranking.policy``; ValueError where no sampler can be run apart from the
-        loader."""
+        """See ``pagraph.ranking.policy``; ValueError if only user code can sample."""
         if sampler is None:
             raise ValueError(
                 "cache_policy 'oracle' and 'ideal' need a sampler that runs apart from the loader"
@@ -71,30 +69,29 @@ class Hindsight:
         return rankings
 
 
-# FewBatches samples at most a quarter of an epoch, but 64 batches where that is more.
+# FewBatches samples at most a quarter of an epoch, or 64 batches if that is more.
 _MOST_BATCHES = 64
 _SHARE = 4
-_FEW = 0x66657773  # "fews": keeps the keys of spread batches apart from those that are trained on
-_ORDER_BYTES = 8  # that a shuffled order takes a seed
+_FEW = 0x66657773  # "fews": keeps the keys of spread batches distinct from those of training
+_ORDER_BYTES = 8  # per seed, of a shuffled order
 BYTES_A_ROW = 64
-"""Bytes that a row takes while it is counted: its id twice, a sort, a place and a count, rounded
-up."""
+"""Bytes per row while it is counted: its id twice, a sort, a place and a count, rounded up."""
 
 
 @dataclass(frozen=True)
 class FewBatches:
-    """Rank the vertices that some sampled batches read, by how many batches read them; leave out
-    all others.
+    """Rank the vertices that some sampled batches read, by the number of batches; omit all others.
 
-    For graphs whose vertices are too many for one number each: memory and time depend on the rows
-    of these batches alone. They are batches of a loader with the same arguments and seed.
+    For graphs with too many vertices for one number each: memory and time depend only on the rows
+    of these batches. They are batches of a loader with the same arguments and seed.
 
     Args:
-        rows: Stop sampling once this many rows have been counted.
-        epoch: The epoch whose batches these are.
+        rows: Stop sampling when this many rows have been counted.
+        epoch: The epoch of the batches.
 
     Raises:
-        TypeError, ValueError: ``rows`` is not an integer; it is below 1.
+        TypeError: ``rows`` is not an integer.
+        ValueError: ``rows`` is below 1.
     """
 
     rows: int = 1 << 20
@@ -113,8 +110,7 @@ class FewBatches:
         batch_size: int = 1000,
         shuffle: bool = True,
     ) -> dict[str, Ranking]:
-        """See ``pagraph.ranking.policy``; no vertex is ranked where only a user's own code
-        samples."""
+        """See ``pagraph.ranking.policy``; ranks nothing if only user code can sample."""
         if sampler is None:
             return {}
         found: dict[str, list[np.ndarray[Any, Any]]] = {ntype: [] for ntype in graph.node_types}
@@ -125,7 +121,7 @@ class FewBatches:
             if not isinstance(nodes, Mapping):
                 nodes = {graph.only_node_type: nodes}
             for ntype, ids in nodes.items():
-                # A copy: the batch's own memory is recycled.
+                # A copy, because the batch's memory is recycled.
                 found[ntype].append(ids.numpy().astype(np.int64))
                 rows += len(ids)
             if rows >= self.rows:
@@ -135,11 +131,11 @@ class FewBatches:
     def _batches(
         self, seeds: Any, seed: int, batch_size: int, shuffle: bool
     ) -> Iterator[tuple[Any, int]]:
-        """Yield seeds and keys: the first batches of a shuffled epoch, else some at equal
-        distances."""
+        """Yield seeds and keys, of a shuffled epoch's first batches or else of evenly spaced
+        ones."""
         batches = -(-num_seeds(seeds) // batch_size)
         count = max(1, min(batches, max(_MOST_BATCHES, batches // _SHARE)))
-        # There is no room to shuffle all seeds: take seeds at equal distances instead.
+        # If there is no room to shuffle all seeds, take evenly spaced ones instead.
         if shuffle and _ORDER_BYTES * num_seeds(seeds) > self.rows * BYTES_A_ROW // 2:
             for place in range(count):
                 yield spread_seeds(seeds, batch_size, place / count), derive_key(seed, _FEW, place)
@@ -148,8 +144,8 @@ class FewBatches:
         plan = order.plan(self.epoch)
         for place in range(count):
             ticket = order.ticket(plan, place if shuffle else place * batches // count)
-            # As a plain number the key forgets its place in the epoch, so that the batch shares no
-            # random numbers with others (see count_accesses).
+            # A plain number instead of a BatchKey, so that batches share no random numbers (see
+            # count_accesses).
             yield ticket.seeds, int(ticket.key)
 
 
@@ -160,8 +156,10 @@ def _by_count(parts: list[np.ndarray[Any, Any]]) -> Ranking:
 
 
 def spread_seeds(seeds: Tensor | Mapping[Any, Tensor], size: int, begin: float) -> Any:
-    """About ``size`` seeds at equal distances, by type if they were given so; ``begin`` is a share
-    of the distance."""
+    """About ``size`` evenly spaced seeds, by type if the seeds are.
+
+    The first is at ``begin``, a share of the distance between them.
+    """
     if isinstance(seeds, Mapping):
         total = max(1, sum(map(len, seeds.values())))
         return {
@@ -188,8 +186,9 @@ POLICIES: dict[str, Policy] = {
 
 
 def resolve_policy(policy: str | Policy) -> Policy:
-    """The policy of that name (ValueError for an unknown one), or a function itself (TypeError for
-    anything else).
+    """The policy with a name, or a given function itself.
+
+    Raises ValueError for an unknown name, and TypeError for anything else.
 
     >>> resolve_policy("presample:3")
     Presample(epochs=3)
@@ -202,9 +201,9 @@ def resolve_policy(policy: str | Policy) -> Policy:
     return policy
 
 
-# Bytes, at their peak, for each vertex, for each vertex and hop, and for each edge beside a copy of
-# its end: measured with 1 M vertices, 16.8 M edges and 2 hops (auto 200 bytes a vertex, vip 135,
-# presample 89, degree 44, random 20).
+# Peak bytes per vertex, per vertex and hop, and per edge in addition to a copy of its end. Measured
+# with 1 M vertices, 16.8 M edges and 2 hops: auto took 200 bytes a vertex, vip 135, presample 89,
+# degree 44, random 20.
 _BYTES: dict[str, tuple[int, int, int]] = {
     "auto": (40, 40, 1),
     "adaptive": (40, 40, 1),
@@ -215,12 +214,11 @@ _BYTES: dict[str, tuple[int, int, int]] = {
 
 
 def ranking_bytes(policy: Policy, graph: Graph, num_hops: int) -> int:
-    """About how many bytes a policy takes while it ranks; 0 for a user's own, which cannot be
-    known."""
+    """Estimated bytes that a policy takes while it ranks; 0 for a user's function."""
     if not ranks_all(policy):
         return 0
     name = next((name for name, known in POLICIES.items() if known == policy), "")
-    # ``presample`` with any number of epochs has no entry of its own.
+    # The default is for ``presample``, with any number of epochs.
     vertices, by_hop, edges = _BYTES.get(name, (96, 0, 0))
     nbytes = graph.num_nodes * (vertices + by_hop * (num_hops + 1))
     if edges:
@@ -231,5 +229,5 @@ def ranking_bytes(policy: Policy, graph: Graph, num_hops: int) -> int:
 
 
 def ranks_all(policy: Policy) -> bool:
-    """Whether a policy is one of ``POLICIES`` or ``Presample``, which leave no vertex out."""
+    """Whether a policy ranks all vertices, as those of ``POLICIES`` and ``Presample`` do."""
     return policy in POLICIES.values() or isinstance(policy, Presample)

@@ -1,5 +1,5 @@
-"""The contract of cache policies, which rank vertices by how much caching them saves, and the
-simplest one: the degree."""
+"""The contract of cache policies, which rank vertices by the reads that caching them saves, and the
+policy by degree."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Ranking:
-    """Vertices of one type, most valuable first, with scores where they are known.
+    """Vertices of one type, most valuable first, with scores if they are known.
 
     Attributes:
         ids: Shape ``(n,)``, int32 or int64, without repeats.
         scores: Shape ``(n,)``, non-increasing: the reads that caching each saves, up to a factor
-            that all types share.
-        per_epoch: The factor is 1: scores are the rows expected to be read in an epoch.
+            that is the same for all types.
+        per_epoch: Whether the factor is 1, so that scores are expected reads per epoch.
     """
 
     ids: Tensor
@@ -37,27 +37,26 @@ class Ranking:
 
     @classmethod
     def of_reads(cls, reads: Tensor) -> Ranking:
-        """All vertices by the reads an epoch that are expected of each, shape ``(num_nodes,)``;
-        ties go by id."""
+        """All vertices by their expected reads per epoch, shape ``(num_nodes,)``; ties by id."""
         ids = descending(reads)
         return cls(ids, reads[ids], per_epoch=True)
 
 
 RowType = str | EdgeType
-"""The vertex type or edge type that a field has rows of."""
+"""The vertex type or edge type of a field."""
 
 Rank = Callable[[Collection[RowType]], Mapping[RowType, Ranking]]
-"""Vertex and edge types to checked rankings; a type that it leaves out is not cached."""
+"""Vertex and edge types to checked rankings. Types without a ranking are not cached."""
 
 
 def descending(values: Tensor) -> Tensor:
-    """Places of the values from the largest to the smallest; ties keep their order."""
+    """Positions of the values from the largest to the smallest; ties keep their order."""
     keys = values.numpy()
     if keys.dtype.kind not in "iu" or len(keys) == 0:
         return torch.from_numpy(np.argsort(-keys, kind="stable"))
-    # numpy sorts 16 bits by radix: 3 ms for a million vertices, 48 ms with more bits (torch: 80
-    # ms). So distances from ``most`` are sorted, and the values at or above it, of degrees few, all
-    # count as distance 0 and are sorted apart.
+    # NumPy sorts 16 bits by radix: 3 ms for a million vertices, against 48 ms with more bits (torch
+    # 80 ms). So distances from ``most`` are sorted. Values at or above it, few if they are degrees,
+    # all have distance 0 and are sorted afterwards.
     most = np.int64(min(int(keys.min()) + 2**16 - 1, 2**63 - 1))
     distances = np.empty(len(keys), np.uint16)
     np.minimum(keys, most, out=distances, casting="unsafe")
@@ -69,22 +68,22 @@ def descending(values: Tensor) -> Tensor:
 
 
 Ranked = Tensor | Ranking | Mapping[str, Tensor | Ranking]
-"""Result of a policy: ids, most valuable first, with or without scores; for several vertex types,
-by type."""
+"""Result of a policy: ids, most valuable first, with or without scores. By type if there are
+several vertex types."""
 
 Policy = Callable[..., Ranked]
 """``(graph, seeds, sampler, seed)`` to vertex ids, most valuable first, without repeats.
 
-``graph`` is the one that is sampled (turned round for out-neighbours), ``seeds`` are the training
-vertices, or edges, of the loader (by type if it got them so), ``sampler`` is its sampler, ``seed``
-makes random policies repeatable. A policy that takes the keyword ``batch_size`` is told how many
-seeds make a batch; one that takes ``shuffle``, whether each epoch puts them together anew. A
-ranking may leave out vertices that are not worth caching.
+``graph`` is the sampled graph (reversed for out-neighbours). ``seeds`` are the loader's training
+vertices or edges, by type if it got them so. ``sampler`` is its sampler. ``seed`` makes random
+policies repeatable. A policy with the keyword ``batch_size`` gets the number of seeds per batch,
+and one with ``shuffle`` whether every epoch shuffles them. A ranking may leave out vertices that
+are not worth caching.
 
 For a graph with several vertex types a policy returns a mapping from type to ids, and may leave
-types out. One budget serves all types. If all rankings come with scores (:class:`Ranking`), it goes
-to the highest, which saves most bytes; otherwise the bytes are divided in proportion to the bytes
-of all rows of each type.
+types out. All types share one budget. If all rankings have scores (:class:`Ranking`), the highest
+scores are cached, which saves most bytes. Otherwise the budget is divided in proportion to the
+bytes of all rows of each type.
 """
 
 
@@ -98,40 +97,41 @@ def apply_policy(
     batch_size: int,
     shuffle: bool = True,
 ) -> dict[str, Ranking]:
-    """Call a policy with the settings that it has keywords for; one checked ranking for every
-    vertex type.
+    """Call a policy with the settings that it has keywords for, and check its rankings.
 
     Raises:
-        TypeError, ValueError: As :func:`check_rankings`, and whatever the policy raises.
+        TypeError: As in :func:`check_rankings`.
+        ValueError: As in :func:`check_rankings`. Exceptions of the policy pass through.
     """
     settings = {"batch_size": batch_size, "shuffle": shuffle}
     try:
         parameters = inspect.signature(policy).parameters
         settings = {name: value for name, value in settings.items() if name in parameters}
-    except (TypeError, ValueError):  # a callable that does not say
+    except (TypeError, ValueError):  # a callable without a signature
         settings = {}
     return check_rankings(policy(graph, seeds, sampler, seed, **settings), graph.num_nodes_by_type)
 
 
 def check_rankings(ranked: Ranked, num_nodes: Mapping[str, int]) -> dict[str, Ranking]:
-    """Check what a policy returned: one ranking for every vertex type; those it left out have no
-    ids.
+    """Check what a policy returned, and give every vertex type a ranking.
+
+    Types that the policy left out get no ids.
 
     Args:
         ranked: Result of the policy; a mapping, unless there is one type.
         num_nodes: Vertex type to its number of vertices.
 
     Raises:
-        TypeError, ValueError: As :func:`check_ranking`; types the graph does not have, or no types
-            where there are several; scores that are not real numbers, as many as ids, finite, at
-            least 0 and non-increasing.
+        TypeError: Ids or scores are not numbers, see :func:`check_ranking`.
+        ValueError: As in :func:`check_ranking`; types that the graph does not have, or no types
+            though there are several; scores that are not one per id, finite, at least 0 and
+            non-increasing.
     """
     if not isinstance(ranked, Mapping):
         if len(num_nodes) != 1:
             raise ValueError(
                 "a cache policy must return a mapping from vertex type to ids for the types "
-                f"{list(num_nodes)}, "
-                f"got a {type(ranked).__name__}"
+                f"{list(num_nodes)}, got a {type(ranked).__name__}"
             )
         ranked = {next(iter(num_nodes)): ranked}
     for ntype in ranked:
@@ -158,7 +158,7 @@ def _check(ranking: Tensor | Ranking, num_nodes: int) -> Ranking:
             f"scores of a ranking must have shape ({count},) as its ids, got {tuple(scores.shape)}"
         )
     scores = scores.detach().cpu().double()
-    # ``aminmax`` of scores with a NaN is NaN, which the comparison refuses too.
+    # With a NaN among the scores ``aminmax`` gives NaN, which the comparison refuses too.
     low, high = map(float, scores.aminmax()) if count else (0.0, 0.0)
     if not 0 <= low <= high < math.inf:
         raise ValueError(
@@ -170,8 +170,10 @@ def _check(ranking: Tensor | Ranking, num_nodes: int) -> Ranking:
 
 
 def check_ranking(ranking: Tensor, num_nodes: int) -> Tensor:
-    """The ids as an int64 CPU tensor; TypeError or ValueError unless 1-D integers in
-    ``[0, num_nodes)``, none twice."""
+    """The ids of a ranking as an int64 CPU tensor.
+
+    Raises TypeError or ValueError unless they are distinct 1-D integers in ``[0, num_nodes)``.
+    """
     if not isinstance(ranking, Tensor) or ranking.dtype not in (torch.int32, torch.int64):
         got = ranking.dtype if isinstance(ranking, Tensor) else type(ranking).__name__
         raise TypeError(f"a cache policy must return an int32 or int64 tensor, got {got}")
@@ -197,14 +199,14 @@ def check_ranking(ranking: Tensor, num_nodes: int) -> Tensor:
 
 
 def degree(graph: Graph, seeds: Any, sampler: object, seed: int) -> Tensor | dict[str, Ranking]:
-    """Rank by out-degree: how often a vertex can be drawn (PaGraph's policy). Ties go by id.
+    """Rank by out-degree, the number of edges that can draw a vertex (PaGraph's policy).
 
-    With several types, by the edges of all types that leave a vertex; the scores are these degrees.
+    Ties go by id. With several types, edges of all types count, and the scores are these degrees.
     """
     if graph.is_homogeneous:
         return descending(graph.csc.source_counts)
     rankings = {}
-    # Scores, so that the types can be compared: without them each gets its share of the budget.
+    # Scores make the types comparable. Without them each would get its share of the budget.
     for ntype, counts in out_degrees(graph).items():
         order = descending(counts)
         rankings[ntype] = Ranking(order, counts[order])
@@ -212,7 +214,7 @@ def degree(graph: Graph, seeds: Any, sampler: object, seed: int) -> Tensor | dic
 
 
 def out_degrees(graph: Graph) -> dict[str, Tensor]:
-    """Edges of all types that leave each vertex, by vertex type, int64."""
+    """Out-degree of each vertex over all edge types, by vertex type, int64."""
     degrees = {
         ntype: torch.zeros(graph.num_nodes_of(ntype), dtype=torch.int64, device="cpu")
         for ntype in graph.node_types
@@ -223,14 +225,13 @@ def out_degrees(graph: Graph) -> dict[str, Tensor]:
 
 
 def turned(graph: Graph, edge_dir: str) -> Graph:
-    """The graph whose in-edges are what a sampler with this ``edge_dir`` draws from; "in" gives the
-    graph itself.
+    """The graph whose in-edges a sampler with this ``edge_dir`` draws; for "in" the graph itself.
 
-    Arrays are shared, also with :meth:`Graph.adjacency`. Edge fields stay, for weighted samplers;
-    vertex fields do not.
+    Arrays are shared, also with :meth:`Graph.adjacency`. Edge fields are kept, for weighted
+    samplers; vertex fields are not.
 
     Raises:
-        ValueError: ``"out"``, and an edge type has ends of different types.
+        ValueError: "out" for an edge type between different vertex types.
     """
     if edge_dir == "in":
         return graph

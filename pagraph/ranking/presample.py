@@ -1,5 +1,5 @@
-"""Counts of the vertices and edges that sampled epochs read, and ranking by them; the reads that
-are expected from the neighbourhood of each seed, without sampling."""
+"""Counting what sampled epochs read, ranking by the counts, and expected reads by following each
+seed's neighbourhood."""
 
 from __future__ import annotations
 
@@ -31,18 +31,17 @@ if TYPE_CHECKING:
 
 
 class AccessCounts:
-    """Counters of each vertex as an input node, by the hop that found it (0: the seeds); safe from
-    any thread.
+    """Counters of each vertex as an input node, by the hop that found it; thread-safe.
 
-    A vertex counts once in each batch that reads its row (GNNLab, EuroSys'22, section 5.3), of
-    disjoint trees once in each tree, so that the counts of an epoch are the rows a loader reads.
-    ``batches`` have been added.
+    Hop 0 is the seeds. A vertex counts once in each batch that reads its row (GNNLab, EuroSys'22,
+    section 5.3), or once in each of disjoint trees. So the counts of an epoch are the rows that a
+    loader reads. ``batches`` is the number of batches added.
 
     Args:
         num_nodes: Vertex type to its number of vertices.
         num_hops: Hops of a mini-batch.
-        most: An upper bound of any count: up to 255 takes 1 byte a vertex and hop, up to 65,535
-            takes 2, more takes 4.
+        most: An upper bound of any count. Up to 255 a counter takes 1 byte, up to 65,535 it takes
+            2, else 4.
     """
 
     def __init__(self, num_nodes: Mapping[str, int], num_hops: int, *, most: int) -> None:
@@ -67,17 +66,17 @@ class AccessCounts:
             self.batches += 1
 
     def add_reads(self, node_type: str, ids: Tensor, ends: Sequence[int]) -> None:
-        """Count vertices of one type, in the order in which they were found; not a batch.
+        """Count vertices of one type; does not count a batch.
 
         Args:
             node_type: The type.
-            ids: Shape ``(n,)``, in range.
-            ends: How many are known after each hop, at most ``num_hops + 1`` numbers.
+            ids: In order of discovery, shape ``(n,)``, in range.
+            ends: Number of vertices after each hop, at most ``num_hops + 1`` numbers.
         """
         from . import _reach
 
-        # One thread at a time: adding to a counter is a read and a write. A batch is counted in a
-        # fraction of the time that it is sampled in, so threads rarely wait.
+        # One thread at a time, since adding to a counter is a read and a write. Counting a batch
+        # takes a fraction of the time of sampling it, so threads rarely wait.
         with self._lock:
             _reach.add_accesses(ids.numpy(), np.array(ends, np.int64), self._counts[node_type])
 
@@ -92,8 +91,8 @@ class AccessCounts:
         return sum(counts.nbytes for counts in self._counts.values())
 
     def counters(self, node_type: str) -> Array:
-        """The counters themselves, not a copy, shape ``(num_nodes, num_hops + 1)``, uint8, uint16
-        or uint32."""
+        """The counters, not a copy: shape ``(num_nodes, num_hops + 1)``, uint8, uint16 or
+        uint32."""
         return self._counts[node_type]
 
     def by_hop(self, node_type: str) -> Tensor:
@@ -106,8 +105,10 @@ class AccessCounts:
         return self.frontier(node_type, self.num_hops)
 
     def frontier(self, node_type: str, hop: int) -> Tensor:
-        """In how many batches each vertex was known before hop ``hop`` (0 serves the seeds), shape
-        ``(num_nodes,)``."""
+        """Number of batches that know each vertex when hop ``hop`` draws, shape ``(num_nodes,)``.
+
+        Hop 0 draws for the seeds.
+        """
         counts = self._counts[node_type]
         result = counts[:, 0].astype(np.int64)
         for column in range(1, hop + 1):  # a sum over the short axis takes 15 times as long
@@ -141,34 +142,38 @@ def count_accesses(
     seconds: float | None = None,
     progress: Callable[[], object] | None = None,
 ) -> AccessCounts:
-    """Sample epochs and count what they read; no feature is touched.
+    """Sample epochs and count what they read; no feature is read.
 
-    The batches are those of a loader with this ``seed`` and ``shuffle`` in these epochs. Where a
-    loader's batches share random numbers these share none: vertices are read as often, and the
-    counts are less at random.
+    The batches are those of a loader with this ``seed`` and ``shuffle`` in these epochs. Even if
+    the loader's batches share random numbers these do not: the expectation is the same, and the
+    counts have less noise.
 
     Args:
-        graph, sampler: The graph, and what draws the mini-batches.
-        seeds, batch_size, seed, shuffle, drop_last: As for ``SeedOrder``.
+        graph: The graph.
+        seeds: As for ``SeedOrder``.
+        sampler: Draws the mini-batches.
+        batch_size: As for ``SeedOrder``.
+        seed: As for ``SeedOrder``.
         epochs: Numbers of the epochs.
-        threads: Threads that sample. Default: one for each processor, at most 8.
-        seconds: Begin no further epoch after this time; the first is always whole. Makes the result
-            depend on the machine's speed.
+        shuffle: As for ``SeedOrder``.
+        drop_last: As for ``SeedOrder``.
+        threads: Threads that sample. Default: one per CPU, at most 8.
+        seconds: Begin no epoch but the first after this time. The result then depends on the
+            machine's speed.
         progress: Called after each batch, by the threads.
 
-    Raises:
-        IndexError, KeyError, TypeError, ValueError: As ``SeedOrder`` and the sampler raise them.
+    Exceptions of ``SeedOrder`` and the sampler pass through.
     """
     order = SeedOrder(seeds, batch_size, shuffle=shuffle, drop_last=drop_last, seed=seed)
     epochs = list(epochs)
     most = len(order) * len(epochs) * most_repeats(order, sampler)
     counts = AccessCounts(graph.num_nodes_by_type, sampler.num_hops, most=most)
     threads = threads or default_threads()
-    # Batches live no longer than their count, so that their memory can be recycled.
+    # Batches are dropped once they are counted, so that their memory can be recycled.
     settings = {"pools": BufferPools(threads)} if isinstance(sampler, HopSampler) else {}
 
     def work(ticket: Ticket) -> None:
-        # A plain number forgets the key's place in the epoch: the batch shares no random numbers.
+        # A plain number instead of a BatchKey, so that batches share no random numbers.
         counts.add(sampler.sample(graph, ticket.seeds, int(ticket.key), **settings))
         if progress is not None:
             progress()
@@ -178,13 +183,15 @@ def count_accesses(
 
 
 def default_threads() -> int:
-    """One for each processor, at most 8."""
+    """One thread per CPU, at most 8."""
     return min(8, usable_cpus())
 
 
 def most_repeats(order: SeedOrder, sampler: MiniBatchSampler) -> int:
-    """Most reads of a vertex in one batch: once for each of its seeds that it is, or in each of
-    disjoint trees."""
+    """Most reads of a vertex in one batch.
+
+    It is 1, unless the seeds have repeats or trees are disjoint.
+    """
     if (sampler.hops or sampler).disjoint:
         return order.batch_size * sampler.trees_per_seed
     if not sampler.seeds_are_vertices:
@@ -203,13 +210,13 @@ def _tickets(order: SeedOrder, epochs: Iterable[int], seconds: float | None) -> 
 
 
 def run_tickets(work: Callable[[Ticket], None], tickets: Iterator[Ticket], threads: int) -> None:
-    """Work on all tickets; an exception, Ctrl-C included, ends it after the tickets in progress."""
+    """Call ``work`` for all tickets; an exception stops it after the tickets in progress."""
     if threads == 1:
         for ticket in tickets:
             work(ticket)
         return
     with ThreadPoolExecutor(threads, thread_name_prefix="pagraph-count") as pool:
-        # Two tickets a thread: enough to keep all busy, few enough to stop soon after a failure.
+        # Two tickets per thread keep all busy, and are few enough to stop soon after a failure.
         waiting: set[Future[None]] = {
             pool.submit(work, ticket) for ticket in islice(tickets, 2 * threads)
         }
@@ -220,22 +227,21 @@ def run_tickets(work: Callable[[Ticket], None], tickets: Iterator[Ticket], threa
             waiting |= {pool.submit(work, ticket) for ticket in islice(tickets, len(done))}
 
 
-_OTHER_EPOCHS = 0x70726573  # "pres": keeps what is counted apart from what is trained on
+_OTHER_EPOCHS = 0x70726573  # "pres": keeps counted epochs distinct from those of training
 
 
 def presampling_seed(seed: int) -> int:
-    """The seed of the epochs that are sampled only to be counted: none of them is one that the
-    loader trains on."""
+    """The seed of epochs that are sampled only to be counted, unlike any that is trained on."""
     return derive_key(seed, _OTHER_EPOCHS)
 
 
 @dataclass(frozen=True)
 class Presample:
-    """Rank by the mean number of reads in ``epochs`` sampled epochs (Yang et al., GNNLab, EuroSys
-    2022, section 5.3).
+    """Rank by the mean number of reads in sampled epochs (PreSC of GNNLab).
 
-    Ties go by out-degree, then by id. The epochs have the loader's seeds, sampler and batch size,
-    and are others than those it trains on; no global generator is touched.
+    See Yang et al., EuroSys 2022, section 5.3. Ties go by out-degree, then by id. The epochs have
+    the loader's seeds, sampler and batch size, but are not those it trains on. No global generator
+    is used.
 
     Args:
         epochs: Epochs to sample (the K of PreSC#K).
@@ -260,13 +266,11 @@ class Presample:
         batch_size: int = 1000,
         shuffle: bool = True,
     ) -> dict[str, Ranking]:
-        """See ``pagraph.ranking.policy``; ValueError where no sampler can be run apart from the
-        loader."""
+        """See ``pagraph.ranking.policy``; ValueError if only user code can sample."""
         if sampler is None:
             raise ValueError(
                 "cache_policy 'presample' needs seeds and a sampler that run apart from the "
-                "loader, got your own; "
-                "'degree' and 'random' need neither"
+                "loader, got your own; 'degree' and 'random' need neither"
             )
         settings: dict[str, Any] = {
             "batch_size": batch_size,
@@ -283,46 +287,46 @@ class Presample:
         return rankings
 
 
-_MOST_EDGES = 150_000_000  # to look at: about a second
-_PROBED = 64  # seeds that tell how many edges all will look at
-# Vertices that one seed may reach: scratch of about 100 bytes each, of which most seeds touch
-# little.
+_MOST_EDGES = 150_000_000  # edges to follow, which takes about a second
+_PROBED = 64  # seeds by which the number of edges of all seeds is estimated
+# Most vertices that one seed may reach. Scratch is about 100 bytes for each, of which most seeds
+# touch little.
 _ROOM = 1 << 22
 
 
 def reads_by_seed(
     graph: Graph, seeds: Any, sampler: MiniBatchSampler, *, batch_size: int
 ) -> Tensor | None:
-    """Expected reads of each vertex in an epoch other than as a seed, shape ``(num_nodes,)``,
-    float64.
+    """Expected reads of each vertex in an epoch other than as a seed.
 
-    The analytic expectation (``vip.expected_accesses``) multiplies over the edges of a vertex as if
-    their other ends came into a batch independently; but those around one seed come together. What
-    is independent are the seeds. So the same recursion is run for every seed alone; it gives the
-    chance ``r`` that a batch with this seed reads the vertex, and in a batch that holds a share
-    ``b`` of the seeds the vertex is missed with the chance ``prod_seeds (1 - b r)``. That is too
-    high where several seeds of a batch meet in a vertex, which then draws once for all of them. The
-    lower of the two expectations ranked, without any sampling, at 0.993 of the ideal or better on
-    88 workloads of 11 graphs with 1 and 10 % of the vertices as seeds (VIP: 0.77). Of disjoint
-    trees it is the sum of the chances ``r``, whatever the batches.
+    The analytic expectation (``vip.expected_accesses``) multiplies over the edges of a vertex, as
+    if their other ends came into a batch independently. But those around one seed come together;
+    only the seeds are independent. So this runs the same recursion for every seed alone. It gives
+    the chance ``r`` that a batch with this seed reads the vertex. A batch with a share ``b`` of the
+    seeds misses the vertex with the chance ``prod_seeds (1 - b r)``. For disjoint trees the
+    expectation is the sum of all ``r``.
 
-    Each seed's neighbourhood is looked at, which takes 1 to 10 ns an edge.
+    The expected reads are too high where several seeds of a batch meet in a vertex, which then
+    draws once for all of them. The lower of the two expectations reached, without any sampling, at
+    least 0.993 of the ideal hit rate on 88 workloads of 11 graphs with 1 and 10 % of the vertices
+    as seeds (VIP alone: 0.77). Each seed's neighbourhood is followed, which takes 1 to 10 ns an
+    edge.
 
     Args:
         graph: The graph.
         seeds: Ids of vertices, shape ``(n,)``.
         sampler: Draws the mini-batches.
-        batch_size: Seeds a batch.
+        batch_size: Seeds per batch.
 
     Returns:
-        The expectation; None for graphs with several types, edge-wise batches, draws by weight or
-        time, samplers without fan-outs, and if the neighbourhoods have more than 150 M edges
-        altogether.
+        Shape ``(num_nodes,)``, float64. None for graphs with several types, edge-wise batches,
+        draws by weight or time, samplers without fan-outs, and neighbourhoods with more than 150 M
+        edges in total.
     """
     blocks = sampler.hops
     if not graph.is_homogeneous or not isinstance(seeds, Tensor) or not len(seeds):
         return None
-    # A sampler that starts from edges, or makes other batches, has its blocks' sampler inside.
+    # Samplers that start from edges, or make other batches, wrap a sampler of blocks.
     if blocks is not sampler:
         return None
     if not blocks.has_fanouts or (blocks.prob, blocks.time) != (None, None):
@@ -338,9 +342,9 @@ def reads_by_seed(
         return None
     if blocks.disjoint:
         return torch.from_numpy(reach.missed)
-    # missed = log prod_seeds (1 - b r), so this is the chance that the batch reads the vertex.
+    # missed = log prod_seeds (1 - b r), so this is the chance that a batch reads the vertex.
     others = -np.expm1(reach.missed)
-    # Reads as a seed are not counted here: only batches in which the vertex is none.
+    # Only batches count in which the vertex is not a seed.
     times_seed = np.bincount(ids, minlength=graph.num_nodes)
     not_seed = np.maximum(0.0, 1.0 - times_seed * (batch_size / len(ids)))
     return torch.from_numpy(len(ids) / batch_size * not_seed * others)
@@ -349,8 +353,8 @@ def reads_by_seed(
 class _Reach:
     """Adds up what seeds reach.
 
-    ``missed``, shape ``(num_nodes,)``: logarithm of the chance that a batch reads a vertex for none
-    of the seeds; of disjoint trees how many are expected to hold it.
+    ``missed``, shape ``(num_nodes,)``, is the log of the chance that no seed makes a batch read a
+    vertex. For disjoint trees it is the expected number of trees with the vertex.
     """
 
     def __init__(self, graph: Graph, sampler: HopSampler, rate: float) -> None:
@@ -367,8 +371,8 @@ class _Reach:
         self._rate = rate
         self._slots = np.full(graph.num_nodes, -1, np.int32)
         room = min(graph.num_nodes, _ROOM)
-        # By place: 0 is the seed, then vertices as they are found. Pages that are never written
-        # take no memory, and most seeds reach little.
+        # By place: 0 is the seed, then vertices in order of discovery. Pages that are never written
+        # take no memory, and most seeds reach few vertices.
         self._ids = np.empty(room, np.int64)
         self._found = np.empty((room, sampler.num_hops + 1))
         self._known = np.empty(room)
@@ -376,8 +380,7 @@ class _Reach:
         self.missed: Float64Array = np.zeros(graph.num_nodes)
 
     def add(self, seeds: Int64Array, *, limit: int) -> bool:
-        """Add seeds; False if they reach too much: more than there is room for, or ``limit`` edges
-        together."""
+        """Add seeds; False if one reaches too many vertices, or all more than ``limit`` edges."""
         from . import _reach
 
         drawn = (

@@ -1,4 +1,4 @@
-"""Expected reads, propagated over the edges hop by hop."""
+"""Expected reads, computed by propagating chances over the edges hop by hop."""
 
 from __future__ import annotations
 
@@ -24,22 +24,26 @@ if TYPE_CHECKING:
 
 
 _LARGEST = 64
-"""Largest in-degree whose edges are looked at for one back: a vertex with more in-neighbours owes
-too little to any one of them."""
+"""Largest in-degree whose edges are checked for an edge back. With more in-neighbours, a vertex
+depends too little on any one of them."""
 
 _LOOKED_AT = 1000
-"""Rows that decide which edge type leads back."""
+"""Rows that decide which edge type has the edges back."""
 
 
 @dataclass(frozen=True, eq=False)
 class Draws:
-    """Draws of all hops from the edges of one type; ``indptr`` and ``indices`` are those that may
-    be drawn.
+    """Draws of all hops from the edges of one type.
 
     Attributes:
-        fanouts: By hop, the one that serves the seeds first.
-        later: Draws of a vertex in the hops after its first, see ``_vip``.
-        values: Weights of the edges; None where all are as likely.
+        edge_type: The type.
+        indptr: Edges that may be drawn, by destination.
+        indices: Their sources.
+        num_src: Number of sources.
+        fanouts: By hop, that of the seeds' hop first.
+        replace: Whether draws are with replacement.
+        later: What a vertex draws in the hops after its first, see ``_vip``.
+        values: Weights of the edges; None if they are equal.
         totals: Sums of the rows' weights.
         rates: Shape ``(num_dst, num_hops)``, see ``_vip.push_weighted``; empty without weights.
     """
@@ -57,8 +61,10 @@ class Draws:
 
     @classmethod
     def of(cls, graph: Graph, sampler: HopSampler, edge_type: EdgeType) -> Draws:
-        """The draws of a sampler with fan-outs; TypeError or ValueError for wrong weights or a
-        damaged graph."""
+        """The draws of a sampler with fan-outs.
+
+        Raises TypeError or ValueError for wrong weights or a damaged graph.
+        """
         csc = graph.adjacency(sampler.edge_dir, edge_type)
         csc.validate()
         from . import _vip
@@ -77,7 +83,7 @@ class Draws:
         )
         indptr = csc.indptr
         indices = csc.indices
-        # Edges of weight 0 are never drawn, and count for no degree.
+        # Edges of weight 0 are never drawn, and do not count in degrees.
         if weights is not None and weights.kept is not None:
             indptr = weights.kept.indptr
             indices = indices[weights.kept.indices.long()]
@@ -98,11 +104,10 @@ class Draws:
     def push(
         self, unknown: Mapping[str, Array], hops: int, back: Mutual | None, out: Array
     ) -> None:
-        """Add to ``out`` the logarithm of the chance that ``hops`` hops draw none of a source's
-        edges.
+        """Add to ``out`` the log of the chance that ``hops`` hops draw none of a source's edges.
 
-        ``unknown`` are the chances to be unknown after each hop, shape
-        ``(num_nodes, num_hops + 1)`` by vertex type.
+        ``unknown`` maps a vertex type to the chances to be unknown after each hop, shape
+        ``(num_nodes, num_hops + 1)``.
         """
         from . import _vip
 
@@ -126,7 +131,7 @@ class Draws:
             _vip.push_weighted(*weighted, *draws, *backwards, out)
 
     def turned(self) -> tuple[Array, Array]:
-        """The edges by source: an ``indptr``, and their destinations."""
+        """The edges by source, as an ``indptr`` and their destinations."""
         from ..graph import _csc
         from . import _vip
 
@@ -141,7 +146,7 @@ class Draws:
 def _weigh(
     indptr: Array, weights: EdgeWeights | None, fanouts: Array, replace: bool
 ) -> tuple[Array | None, Array, Array]:
-    """Weights, sums of rows, and rates of all hops."""
+    """The ``values``, ``totals`` and ``rates`` of :class:`Draws`."""
     from . import _vip
 
     if weights is None or weights.values is None:
@@ -160,16 +165,14 @@ def _weigh(
 
 @dataclass(frozen=True, eq=False)
 class Mutual:
-    """Flags of the edges that have an edge back, shape ``(num_edges,)``, bool, and the draws of the
-    edges back."""
+    """Which edges have an edge back, shape ``(num_edges,)``, bool, and the draws of those."""
 
     flags: Array
     draws: Draws
 
 
 def find_mutual(draws: Sequence[Draws]) -> list[Mutual | None]:
-    """The edges back of each type's edges: those of the type that has most of them; None where
-    there are none."""
+    """For each edge type, its edges back in the one type that has most of them; None if none."""
     turned: dict[EdgeType, tuple[Array, Array]] = {}
     found = []
     for each in draws:
@@ -185,7 +188,8 @@ def find_mutual(draws: Sequence[Draws]) -> list[Mutual | None]:
 def _most_mutual(
     draws: Draws, others: Sequence[Draws], turned: Mapping[EdgeType, tuple[Array, Array]]
 ) -> Mutual | None:
-    # A sample of rows says which edge type has most edges back; only that one is marked in full.
+    # A sample of rows decides which edge type has most edges back. Only for that one all are
+    # marked.
     step = max(1, len(draws.indptr) // _LOOKED_AT)
     counts = [
         _mark(draws, turned[other.edge_type], step, np.empty(0, np.bool_)) for other in others
@@ -208,20 +212,19 @@ def _mark(draws: Draws, turned: tuple[Array, Array], step: int, flags: Array) ->
 
 
 _FEW_BATCHES = 16
-"""Below this number of batches an incomplete last one is computed apart; otherwise it counts as its
-share of a whole one."""
+"""With fewer batches, an incomplete last one is computed separately. Otherwise it counts as a
+fraction of a whole one."""
 
 
 @dataclass(frozen=True, eq=False)
 class ExpectedAccesses:
-    """Expected reads of each vertex as an input node in an epoch, by the hop that finds it (0: the
-    seeds).
+    """Expected reads of each vertex as an input node in an epoch, by the hop that finds it.
 
-    To be used as :class:`~pagraph.ranking.presample.AccessCounts`, for one epoch.
+    Hop 0 is the seeds. It has the methods of :class:`~pagraph.ranking.presample.AccessCounts`.
 
     Attributes:
         found: Vertex type to expected reads, float64, shape ``(num_nodes, num_hops + 1)``.
-        batches: Batches of the epoch, an incomplete last one counted.
+        batches: Batches of the epoch, including an incomplete last one.
     """
 
     found: Mapping[str, Tensor]
@@ -247,8 +250,10 @@ class ExpectedAccesses:
         return self.found[node_type].sum(1)
 
     def frontier(self, node_type: str, hop: int) -> Tensor:
-        """Batches in which each vertex is known before hop ``hop`` (0 serves the seeds), shape
-        ``(num_nodes,)``."""
+        """Expected number of batches that know each vertex when hop ``hop`` draws.
+
+        Shape ``(num_nodes,)``. Hop 0 draws for the seeds.
+        """
         return self.found[node_type][:, : hop + 1].sum(1)
 
     @property
@@ -260,8 +265,9 @@ class ExpectedAccesses:
 def vip(
     graph: Graph, seeds: Any, sampler: Any, seed: int, *, batch_size: int = 1000
 ) -> dict[str, Ranking]:
-    """Rank by the expected number of reads an epoch, the seeds' own included; see
-    :func:`expected_accesses`.
+    """Rank by the expected number of reads per epoch, including those as seeds.
+
+    See :func:`expected_accesses`.
 
     Raises:
         ValueError: The sampler has no fan-outs.
@@ -271,8 +277,7 @@ def vip(
         if sampler is None:
             raise ValueError(
                 "cache_policy 'vip' needs seeds and a sampler with fan-outs that it can see into, "
-                "got your own; "
-                "'degree' and 'random' need neither"
+                "got your own; 'degree' and 'random' need neither"
             )
         blocks = sampler.hops
         got = type(blocks or sampler).__name__
@@ -280,8 +285,8 @@ def vip(
             got = f"disjoint {got}"
         raise ValueError(
             "cache_policy 'vip' needs a sampler with fan-outs (neighbour or LABOR sampling) and "
-            "batches that are not "
-            f"disjoint, got {got}; 'presample', 'degree' and 'random' need neither"
+            f"batches that are not disjoint, got {got}; 'presample', 'degree' and 'random' need "
+            "neither"
         )
     return {ntype: Ranking.of_reads(expected.reads(ntype)) for ntype in expected.node_types}
 
@@ -289,30 +294,29 @@ def vip(
 def expected_accesses(
     graph: Graph, seeds: Any, sampler: MiniBatchSampler | None, *, batch_size: int
 ) -> ExpectedAccesses | None:
-    """Expected reads of each vertex in an epoch of shuffled batches, from the chances of the draws
-    alone.
+    """Expected reads of each vertex in an epoch of shuffled batches, from the chances of draws.
 
-    After VIP of SALIENT++ (Kaler et al., MLSys 2023), for directed graphs of any types, with the
-    seeds' own reads. Each hop draws from every vertex known so far, or, of a sampler that
-    ``expands_once``, from those that the hop before found; so the chance of an edge depends on when
-    its destination was found, and if there is an edge back, on how much the one end owes to the
-    other. Otherwise edges are taken to be drawn independently: random numbers shared by LABOR's
-    vertices are left aside, and cycles of more than two edges count twice. One pass over the edges
-    for each hop.
+    This extends VIP of SALIENT++ (Kaler et al., MLSys 2023) to directed graphs of any types, and to
+    reads as seeds. Each hop draws from every vertex known so far; if the sampler ``expands_once``,
+    only from those that the hop before found. So the chance of an edge depends on when its
+    destination was found. If it has an edge back, it also depends on how likely one end is known
+    only through the other. Otherwise edges are assumed to be drawn independently: random numbers
+    that LABOR's vertices share are ignored, and cycles of more than two edges count twice. It takes
+    one pass over the edges per hop.
 
     Args:
         graph: The graph.
         seeds: As the sampler takes them.
         sampler: Draws the mini-batches.
-        batch_size: Seeds a batch.
+        batch_size: Seeds per batch.
 
     Returns:
-        The expectations; None without a sampler, for samplers without fan-outs and those of
-        disjoint trees.
+        The expectations. None if there is no sampler, it has no fan-outs, or it makes disjoint
+        trees.
 
     Raises:
         IndexError: A seed is outside the graph.
-        ValueError: ``batch_size`` is below 1; a damaged graph.
+        ValueError: ``batch_size`` is below 1, or the graph is damaged.
     """
     as_integer("batch_size", batch_size, least=1)
     blocks = None if sampler is None else sampler.hops
@@ -321,7 +325,7 @@ def expected_accesses(
     starts = _seed_counts(graph, seeds) if sampler.seeds_are_vertices else None
     total = num_seeds(seeds)
     draws = [Draws.of(graph, blocks, etype) for etype in graph.edge_types]
-    # With one hop, no vertex owes anything to another.
+    # With one hop, no vertex is known through another.
     backs = find_mutual(draws) if blocks.num_hops > 1 else [None] * len(draws)
     found = {
         t: torch.zeros(
@@ -335,15 +339,16 @@ def expected_accesses(
             found[ntype] += times * torch.from_numpy(-np.diff(unknown, axis=1, prepend=1.0))
     if starts is not None:
         for ntype, counts in starts.items():
-            found[ntype][:, 0] = counts  # a seed that is there several times is read as often
+            found[ntype][:, 0] = counts  # a repeated seed is read each time
     return ExpectedAccesses(found, -(-total // batch_size))
 
 
 def seed_chances(
     graph: Graph, seeds: Any, sampler: MiniBatchSampler, size: int
 ) -> dict[str, Tensor]:
-    """The chance of each vertex to be in the first frontier of a batch of ``size`` seeds, float64,
-    by vertex type.
+    """The chance of each vertex to be in the first frontier of a batch of ``size`` seeds.
+
+    By vertex type, float64.
 
     Raises:
         IndexError: A seed is outside the graph.
@@ -357,7 +362,7 @@ def seed_chances(
 
 
 def _batches(total: int, batch_size: int) -> Iterator[tuple[int, float]]:
-    """Sizes of batches and their numbers."""
+    """Sizes of an epoch's batches, and the number of batches of each size."""
     size = min(batch_size, total)
     whole, rest = divmod(total, size) if size else (0, 0)
     if not whole:
@@ -372,7 +377,7 @@ def _batches(total: int, batch_size: int) -> Iterator[tuple[int, float]]:
 
 
 def _seed_counts(graph: Graph, seeds: Any) -> dict[str, Tensor]:
-    """Counts of each vertex among the seeds, by vertex type."""
+    """The number of times that each vertex is a seed, by vertex type."""
     by_type = seeds if isinstance(seeds, Mapping) else {graph.only_node_type: seeds}
     counts = {
         t: torch.zeros(graph.num_nodes_of(t), dtype=torch.int64, device="cpu")
@@ -391,12 +396,14 @@ def _expand(
     backs: Sequence[Mutual | None],
     num_hops: int,
 ) -> dict[str, Array]:
-    """The chance that a vertex is not known after each hop of a batch, shape
-    ``(num_nodes, num_hops + 1)`` by type."""
+    """Vertex type to the chance that a vertex is not known after each hop of a batch.
+
+    Shape ``(num_nodes, num_hops + 1)``.
+    """
     unknown = {t: np.ones((len(rates), num_hops + 1)) for t, rates in first.items()}
     for ntype, rates in first.items():
         unknown[ntype][:, 0] -= rates.numpy()
-    # Chances multiply over edges: they are added up as logarithms. -inf is a certain seed.
+    # Chances multiply over edges, so their logs are added. -inf is a certain seed.
     with np.errstate(divide="ignore"):
         unseeded = {t: np.log(part[:, 0]) for t, part in unknown.items()}
     for hop in range(1, num_hops + 1):
@@ -404,6 +411,6 @@ def _expand(
         for each, back in zip(draws, backs, strict=True):
             each.push(unknown, hop, back, logs[each.edge_type[0]])
         for t, log in logs.items():
-            # What is known stays known: rounding must not let the chance rise.
+            # A known vertex stays known, so rounding must not increase the chance.
             np.minimum(np.exp(log), unknown[t][:, hop - 1], out=unknown[t][:, hop])
     return unknown

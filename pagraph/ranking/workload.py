@@ -1,5 +1,5 @@
-"""What a loader samples and reads, and rankings of that: of its vertices and edges, and by its
-first epoch; the key by which loaders share a cache."""
+"""Workload: what a loader samples and reads, for rankings of its vertices and edges, for counting
+its first epoch, and for sharing caches between loaders."""
 
 from __future__ import annotations
 
@@ -28,24 +28,25 @@ if TYPE_CHECKING:
     from .policy import Policy, RowType
 
 _ENOUGH = 0.5
-"""Share of an epoch's batches that must have been read; after less, the next epoch is counted
-too."""
+"""Share of an epoch's batches that must be counted before ranking. With less, the next epoch is
+counted too."""
 
 _MOST_EPOCHS = 2
-"""No more batches are counted than these have, so that counters of 1 or 2 bytes hold whatever
-comes."""
+"""Counting stops after the batches of this many epochs, so that counters of 1 or 2 bytes never
+overflow."""
 
 
 class FirstEpoch:
     """Counts the input rows that are read, and ranks by them once, between two epochs.
 
-    Of the fields of a vertex type the first that is read stands for all. Safe from any thread.
+    For each vertex type it counts the field that is read first. Thread-safe.
 
     Args:
-        num_nodes, batches: Vertices by type; batches of an epoch.
-        num_hops: Hops of a mini-batch; 0 where reads do not say which hop found what.
-        repeats: Most reads of one vertex in a batch. None: not known.
-        rank: Makes a ranking of the counts.
+        num_nodes: Vertex type to its number of vertices.
+        num_hops: Hops of a mini-batch; 0 if reads do not say which hop found a vertex.
+        batches: Batches of an epoch.
+        repeats: Most reads of one vertex in a batch; None if unknown.
+        rank: Makes a ranking from the counts.
     """
 
     def __init__(
@@ -69,8 +70,7 @@ class FirstEpoch:
     def add(self, key: Hashable, node_type: str, ids: Tensor, bounds: Sequence[int] | None) -> None:
         """Count a read of a field; ``bounds`` as for ``FieldSet.read``. Ids are in range.
 
-        Where reads say which hop found what, those that name fewer hops are of output nodes, and
-        left out.
+        If reads have hops, those with fewer hops than a batch are of output nodes, and skipped.
         """
         num_hops = self._counts.num_hops
         if num_hops and (bounds is None or len(bounds) != num_hops + 1):
@@ -95,8 +95,10 @@ class FirstEpoch:
 
 
 class Sampled(NamedTuple):
-    """A loader's present graph (in-edges are drawn), seeds and sampler (None: only a user's own
-    code can sample)."""
+    """A loader's current graph (in-edges are drawn), seeds and sampler.
+
+    The sampler is None if only user code can sample.
+    """
 
     graph: Graph
     seeds: Any
@@ -105,22 +107,20 @@ class Sampled(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Workload:
-    """Typed description of a loader's work, which each face fills in.
+    """Description of a loader's work, which each kind of loader fills in.
 
     Attributes:
         order: The batches.
         num_rows: Vertex and edge types to their numbers of rows.
-        sampler: Samples as the loader does; None where only a user's own code can.
-        sampled: Describes what is sampled, for policies; called when a ranking is made. None: it
-            cannot be described.
-        source: What two loaders of one graph have in common: a ``Graph``, or any object that is
-            itself.
-        edge_dir: "in" or "out": which edges of ``source`` are drawn.
-        seeds: The order of the seeds, as ``sampler`` takes them; None where they are not known
-            before they are drawn.
-        seed_reads: Reads of each row of a type as a seed in an epoch, shape ``(num_rows,)``; None:
-            not known.
-        edge_types: Each edge type of ``num_rows`` to the same edges' type in the sampled graph.
+        sampler: Samples as the loader does; None if only user code can.
+        sampled: Returns what is sampled, when a ranking is made; or None if that is unknown.
+        source: What loaders of one graph share: a ``Graph``, or any other object by identity.
+        edge_dir: "in" or "out", the edges of ``source`` that are drawn.
+        seeds: The order of the seeds, as ``sampler`` takes them; None if they are unknown before
+            they are drawn.
+        seed_reads: Returns the reads of each row of a type as a seed in an epoch, shape
+            ``(num_rows,)``; or None if unknown.
+        edge_types: Edge type of ``num_rows`` to the type of the same edges in the sampled graph.
     """
 
     order: BatchOrder
@@ -134,12 +134,10 @@ class Workload:
     edge_types: Mapping[EdgeType, EdgeType] = field(default_factory=dict)
 
     def rank(self, policy: Policy, types: Collection[RowType]) -> dict[RowType, Ranking]:
-        """Rank vertices by a policy, and edges by how often they are expected to be drawn.
+        """Rank vertices by a policy, and edges by their expected draws.
 
-        Types that cannot be ranked are left out: edges, where the sampler has no fan-outs.
-
-        Raises:
-            TypeError, ValueError: See ``pagraph.ranking.apply_policy``.
+        Edge types are left out if the sampler has no fan-outs. Raises the exceptions of
+        ``pagraph.ranking.apply_policy``.
         """
         now = self.sampled()
         batch_size = self.order.batch_size or 1
@@ -163,22 +161,23 @@ class Workload:
         return ranked
 
     def first_epoch(self, policy: Policy) -> FirstEpoch | None:
-        """Counts the first epoch and ranks by it, for policies that ask for it; None for others and
-        endless epochs."""
+        """The counter of the first epoch, if the policy refills after it and it has a length."""
         if not refills(policy, self.sampler) or not self.order.has_length:
             return None
         batches = len(self.order)
-        known = self.sampler is not None and self.seeds is not None
+        repeats = None
+        if self.sampler is not None and self.seeds is not None:
+            repeats = most_repeats(self.seeds, self.sampler)
         return FirstEpoch(
             {t: n for t, n in self.num_rows.items() if isinstance(t, str)},
             num_hops=0 if self.sampler is None else self.sampler.num_hops,
             batches=batches,
-            repeats=most_repeats(self.seeds, self.sampler) if known else None,  # type: ignore[arg-type]
+            repeats=repeats,
             rank=lambda counts: partial(self.rank, Learned(counts, batches)),
         )
 
     def share(self, policy: Policy) -> Share | None:
-        """The key of the loaders that may use this one's cache; None: no other."""
+        """The key of the loaders that may use this one's cache; None if no other may."""
         return share_of(
             policy,
             graph=self.source,
@@ -191,13 +190,14 @@ class Workload:
 def edge_draws(
     expected: Found, graph: Graph, sampler: MiniBatchSampler, edge_type: EdgeType
 ) -> Tensor:
-    """Expected draws of each in-edge of a vertex, over all hops and batches; with weights, the mean
-    over its in-edges.
+    """Expected draws of each in-edge of a vertex, over all hops and batches.
+
+    With weights it is the mean over the vertex's in-edges.
 
     Args:
         expected: Expected expansions of the vertices.
-        graph: The graph, turned so that in-edges are drawn.
-        sampler: One that knows its fan-outs; ValueError for others.
+        graph: The graph, reversed if necessary so that in-edges are drawn.
+        sampler: A sampler with fan-outs; ValueError for others.
         edge_type: The type of the edges.
 
     Returns:
@@ -232,12 +232,12 @@ def edge_draws(
 
 
 def rank_edges(graph: Graph, edge_type: EdgeType, draws: Tensor) -> Ranking:
-    """Rank all edges of a type by expected draws; the in-edges of a vertex are as likely as each
-    other.
+    """Rank all edges of a type by expected draws, which are equal for the in-edges of a vertex.
 
     Args:
-        graph, edge_type: As for :func:`edge_draws`.
-        draws: Shape ``(num_dst,)``: draws an epoch of each in-edge of a vertex, see
+        graph: As for :func:`edge_draws`.
+        edge_type: As for :func:`edge_draws`.
+        draws: Draws per epoch of each in-edge of a vertex, shape ``(num_dst,)``; see
             :func:`edge_draws`.
 
     Returns:
@@ -255,9 +255,9 @@ def rank_edges(graph: Graph, edge_type: EdgeType, draws: Tensor) -> Ranking:
     draws = draws.double()
     ids = torch.empty(csc.num_edges, dtype=csc.indices.dtype, device="cpu")
     scores = torch.empty(csc.num_edges, dtype=torch.float64, device="cpu")
-    # An empty array says that an edge's id is its position.
+    # For the kernel, an empty array means that an edge's id is its position.
     edge_ids = ids[:0] if csc.edge_ids is None else csc.edge_ids
-    # Vertices are sorted, not edges: there are fewer of them.
+    # Sorting vertices is enough, and there are fewer of them than edges.
     order = descending(draws).numpy()
     _vip.expand_rows(
         order, csc.indptr.numpy(), edge_ids.numpy(), draws.numpy(), ids.numpy(), scores.numpy()
@@ -267,12 +267,12 @@ def rank_edges(graph: Graph, edge_type: EdgeType, draws: Tensor) -> Ranking:
 
 @dataclass(frozen=True)
 class Share:
-    """Key by which loaders share a cache; equal if rankings and their reads are.
+    """Key by which loaders share a cache; equal keys mean equal rankings.
 
     Attributes:
         kind: The kind of ranking.
-        workload: All that the ranking depends on besides the graph; None: nothing.
-        takes_any: The cache of another workload will do.
+        workload: All that the ranking depends on besides the graph; None if it is nothing.
+        takes_any: Whether the cache of another workload will do.
     """
 
     kind: Hashable
@@ -289,7 +289,7 @@ class Share:
 
 
 class _Seeds:
-    """The seeds of an order, compared by value; they are read only when two are compared."""
+    """The seeds of an order, compared by value; they are hashed only when two are compared."""
 
     def __init__(self, order: SeedOrder) -> None:
         self._order = order
@@ -313,8 +313,7 @@ class _Seeds:
 
 
 def _identity(graph: object, sampler: MiniBatchSampler) -> Hashable:
-    """Key of the sampled graph: graphs of the same arrays are equal if the fields that the sampler
-    reads are."""
+    """Key of the sampled graph, by its arrays and the fields that the sampler reads."""
     if not isinstance(graph, Graph):
         return id(graph)
     blocks = sampler.hops
@@ -334,15 +333,16 @@ def share_of(
 ) -> Share | None:
     """A loader's share; None for policies that may depend on anything.
 
-    The degree ranking does not look at the seeds: the train and the validation loader have one
-    cache. ``auto`` takes only a cache for the same graph, seeds, batch size, sampler and shuffling.
-    A loader that does not shuffle evaluates: rather than sample epochs for a ranking of its own it
-    takes the cache of the loader that trains.
+    The degree does not depend on the seeds, so the training and the validation loader share one
+    cache. ``auto`` needs a cache for the same graph, seeds, batch size, sampler and shuffling. But
+    a loader that does not shuffle is assumed to evaluate: it uses the training loader's cache
+    rather than sample epochs for its own ranking.
     """
     if policy is degree:
         return Share(("degree", edge_dir))
     if policy is auto and sampler is not None and order is not None:
-        # A cache keeps its graph alive, and so the numbers. What is cheap to compare comes first.
+        # A cache keeps its graph alive, so these ids stay valid. What is cheap to compare comes
+        # first.
         workload = (
             _identity(graph, sampler),
             order.batch_size,

@@ -1,1 +1,1 @@
-"""Feature rows for a device: transfer paths, kernels, caches on the device."""
+"""Feature rows for a device: kernels, caches on the device, and transfer paths."""

@@ -19,16 +19,17 @@ from .transfer import Transfer, place_hits, send
 
 
 class ReadGroup:
-    """What reads that are begun one after the other share: one copy of their ids to the device, and
-    one of their hits back. Belongs to one thread, and to the stream that it uses.
+    """Several reads that share one copy of their ids to the device, and one of their hits back.
+
+    Belongs to one thread and its current stream.
 
     Args:
         accelerator: Where rows are delivered.
         ring: Pinned buffers.
-        asked: The ids of each read, 1-D int32 or int64, on the CPU or on the device; and the same
-            ids on the device, where they are there as well. What is on the device may have been
-            made on another stream, which this one waits for.
-        parts: Parts of the ids of all reads, whose hits are counted.
+        asked: The ids of each read, 1-D int32 or int64, on the CPU or on the device; and a copy of
+            them on the device, if there is one. Tensors on the device may come from another stream,
+            which the current stream waits for.
+        parts: Number of parts of the ids of all reads, whose hits are counted.
     """
 
     def __init__(
@@ -60,19 +61,21 @@ class ReadGroup:
         return int(self._asked[place][0].shape[0])
 
     def index(self, place: int, num_rows: int) -> Array | None:
-        """The ids of a read on the CPU, checked; None: they are on the device alone, and to look at
-        them would wait for it.
+        """The ids of a read on the CPU, checked.
+
+        None if they are on the device alone, since looking at them would wait for the device.
 
         Raises:
             IndexError: An id is outside ``[0, num_rows)``.
-            TypeError, ValueError: They are no 1-D tensor of int32 or int64, or on another device.
+            TypeError: The ids are not an int32 or int64 tensor.
+            ValueError: They are not 1-D, or on another device.
         """
         ids = self._asked[place][0]
         if isinstance(ids, Tensor) and ids.device.type != "cpu":
             self._check_place(ids)
             return None
         index = id_array(ids)
-        # The ids of the seeds are the first ones of a batch's.
+        # The seeds are the first ids of a batch, so they may be checked already.
         same = ids.data_ptr(), ids.dtype, num_rows
         if not ids.is_contiguous() or self._checked.get(same, -1) < len(index):
             check_ids(index, num_rows)
@@ -92,7 +95,7 @@ class ReadGroup:
         return sent
 
     def counters(self, parts: int) -> slice:
-        """Counters for the hits of a read, which are zero: their places in :attr:`counted`."""
+        """Reserve counters, which are 0, for the hits of a read; returns their :attr:`counted`."""
         if self._counters is None:
             self._counters = self._accelerator.empty((self._parts,), torch.int64).zero_()
         self._used += parts
@@ -105,7 +108,7 @@ class ReadGroup:
         return self._counters
 
     def end(self) -> Event:
-        """Begin to fetch the hits; the event after which all reads are done, and that too."""
+        """Begin to copy the hits back; returns the event of the end of this and all reads."""
         if self._counters is not None:
             self._counts = self._accelerator.host_memory(8 * self._parts).view(torch.int64)
             self._counts.copy_(self._counters, non_blocking=True)
@@ -113,12 +116,12 @@ class ReadGroup:
         return self._ready
 
     def hits(self, counted: slice) -> Hits:
-        """What counters have counted, after :meth:`end`."""
+        """The hits of some counters, after :meth:`end`."""
         assert self._counts is not None
         return Hits(self._counts[counted], self._ready)
 
     def _given(self, place: int) -> Tensor | None:
-        """The ids of a read that are on the device already."""
+        """The ids of a read that are already on the device, or None."""
         ids, there = self._asked[place]
         if there is None and isinstance(ids, Tensor) and ids.device.type != "cpu":
             return ids
@@ -135,8 +138,10 @@ class ReadGroup:
             )
 
     def _send(self) -> list[Tensor | None]:
-        """Copies of the ids that are on the CPU alone. Those that are the first part of others, as
-        the seeds of a batch are of its vertices, are not sent again."""
+        """Copy the ids that are on the CPU alone to the device.
+
+        Ids that are a prefix of others, as a batch's seeds are of its vertices, share their copy.
+        """
         longest = dict[Hashable, Tensor]()
         keys: list[Hashable] = []
         for place, (ids, _) in enumerate(self._asked):
@@ -159,12 +164,12 @@ class ReadGroup:
 class AcceleratedFeature(WideFeature):
     """Rows on an accelerator: hits from its cache, misses from the host, on the current stream.
 
-    Nothing waits for the stream's work. With zero-copy one kernel reads all rows; else hits are
-    copied on the device while the CPU sends the misses.
+    Nothing waits for the stream. With zero-copy one kernel reads all rows. Else hits are copied on
+    the device while the CPU sends the misses.
 
     Args:
-        source: All rows, as the cache keeps them. A field on the device itself needs no cache.
-        cache: Filled from ``source``, with ``device_slots``. None: nothing is cached.
+        source: All rows, in the cache's form. Rows on the device need no cache.
+        cache: Filled from ``source``, with ``device_slots``; None if nothing is cached.
         accelerator: Where rows are delivered.
         ring: Pinned buffers.
         transfer: Transfer path of missed rows.
@@ -190,11 +195,11 @@ class AcceleratedFeature(WideFeature):
         self._accelerator = accelerator
         self._ring = ring
         self.transfer = transfer
-        # Number of rows of a read whose hits the device is still counting, with these hits.
+        # The number of rows of a read, and its hits, which the device may still be counting.
         self._asked: tuple[int, Hits] | None = None
         # Share of missed rows in the last read whose hits are known.
         self.missed = 1.0
-        # How kernels reach the rows, and the rows of that: weakly, as who holds these pins memory.
+        # How kernels reach the rows, and a weak reference to those, which keep memory pinned.
         self._reach: tuple[Reach, Callable[[], ReachableRows | None]] | None = None
 
     def read(self, ids: Tensor, out: Tensor | BufferPool | None = None) -> Tensor:
@@ -208,8 +213,7 @@ class AcceleratedFeature(WideFeature):
         out: Tensor | BufferPool | None = None,
         bounds: Sequence[int] | None = None,
     ) -> tuple[Tensor, Hits]:
-        """The rows of ``ids``, with the number of rows that the cache served, of each part of the
-        ids; :meth:`begin` alone."""
+        """The rows of ``ids``, with the cache hits of each part of the ids; one read alone."""
         parts = 1 if bounds is None else len(bounds)
         group = ReadGroup(self._accelerator, self._ring, [(ids, None)], parts)
         rows, counted = self.begin(group, 0, out, bounds)
@@ -223,17 +227,17 @@ class AcceleratedFeature(WideFeature):
         out: Tensor | BufferPool | None = None,
         bounds: Sequence[int] | None = None,
     ) -> tuple[Tensor, Hits | slice]:
-        """Begin a read, with others.
+        """Begin a read of a group.
 
         Args:
-            group: The reads; ids of the CPU are checked. Ids on the device alone are not: rows of
-                those out of range become zeros, or raise IndexError where rows are staged.
-            place: Of this one in it.
-            out: A contiguous tensor on the device to write to and return; a pool is not used.
+            group: The reads. Ids on the CPU are checked. Ids on the device alone are not: rows out
+                of range become zeros, or raise IndexError if rows are staged.
+            place: Index of this read in the group.
+            out: A contiguous tensor on the device to write to and return; a pool is ignored.
             bounds: The ends of the parts, such as ``MiniBatch.hop_ends``; see ``part_ends``.
 
         Returns:
-            The rows, and their hits, or where the group counts these.
+            The rows; and their hits, or the group's counters that will have these.
 
         Raises:
             IndexError: An id is outside ``[0, num_rows)``.
@@ -258,7 +262,7 @@ class AcceleratedFeature(WideFeature):
         return out, self._read_far(self._stored, group, place, index, ends, out)
 
     def finish(self, group: ReadGroup, place: int, counted: Hits | slice) -> Hits:
-        """The hits of a read that :meth:`begin` began, once the group has ended."""
+        """The hits of a read that :meth:`begin` began, after the group has ended."""
         if isinstance(counted, Hits):
             return counted
         hits = group.hits(counted)
@@ -266,9 +270,9 @@ class AcceleratedFeature(WideFeature):
         return hits
 
     def reach(self) -> tuple[Reach, object] | None:
-        """How a recorded kernel reads all rows now, and what holds their memory while it does.
+        """How a recorded kernel reads all rows now, and an object that keeps their memory alive.
 
-        None: rows are staged, or it is not decided yet whether they are; a read decides it.
+        None if rows are staged, or if no read has decided the transfer path yet.
         """
         known = self._reach
         if known is not None:
@@ -313,7 +317,7 @@ class AcceleratedFeature(WideFeature):
         out: Tensor,
     ) -> Hits | slice:
         """Read host and cached rows."""
-        # A complete cache needs no host memory: it is not pinned, and no way to it is measured.
+        # A complete cache needs no host memory, so this is not pinned and no path is measured.
         complete = self._cache is not None and len(self._cache) == self.num_rows
         rows = None if complete else self.transfer.reach(source, self._ring)
         if rows is not None or (complete and self._accelerator.runs_kernels):
@@ -374,11 +378,10 @@ class AcceleratedFeature(WideFeature):
         ends: Array,
         out: Tensor,
     ) -> Hits:
-        """Copy the hits on the device, and send the misses meanwhile; the CPU counts the hits."""
+        """Copy the hits on the device and send the misses meanwhile; the CPU counts the hits."""
         cache = self._cache
         kernels = self._accelerator.runs_kernels
-        # The ids begin their way to the CPU before the hits are read, and are waited for
-        # afterwards.
+        # Ids on the device are copied to the CPU while it reads the hits.
         fetched = None if index is not None else self._fetch(group.there(place))
         if cache is not None and kernels:
             gather(
@@ -411,8 +414,7 @@ class AcceleratedFeature(WideFeature):
         return Hits.known(np.diff(np.searchsorted(places, ends), prepend=0).tolist())
 
     def _fetch(self, tensor: Tensor) -> tuple[Tensor, Event]:
-        """A copy on the CPU of a tensor of the device, and when it is complete; waits for
-        nothing."""
+        """Begin to copy a device tensor to the CPU; returns the copy and the event of its end."""
         nbytes = tensor.numel() * tensor.element_size()
         memory = self._accelerator.host_memory(nbytes).view(tensor.dtype)
         memory.copy_(tensor, non_blocking=True)

@@ -1,19 +1,18 @@
-"""The Triton kernel that gathers a batch's rows: hits from the device's memory, misses from
-reachable memory.
+"""Triton kernels that gather a batch's rows: hits from device memory, misses from reachable memory.
 
-What a row costs, for rows of 512 bytes that begin with a line of 128 bytes:
+The cost of a row of 512 bytes that is aligned to lines of 128 bytes:
 
-- looking it up: 8 bytes of the ids (in order), one sector of 32 bytes of the slots, of which 4 are
-  needed; four rows are looked up by each warp, so that their latencies overlap;
-- a hit: 512 bytes read in one instruction of a warp, 16 bytes a lane: 4 requests of a line each;
-- a miss: the same 4 requests, which go over the bus as reads of 128 bytes, the largest there are;
-- both: 512 bytes written, 4 lines.
+- The look-up reads 8 bytes of the ids, in order, and one sector of 32 bytes of the slots, of which
+  4 are needed. Each warp looks up four rows, so that their latencies overlap.
+- A hit is 512 bytes, read in one instruction of a warp with 16 bytes a lane: 4 requests of a line.
+- A miss is the same 4 requests, which cross the bus as reads of 128 bytes, the largest possible.
+- Both write 512 bytes, 4 lines.
 
-A program has tiles of up to 8 KiB of rows, and asks for all of one before it writes any. Host rows
-often begin in the middle of a line: torch's large tensors 64 bytes after a page, and rows of 400
-bytes anywhere. A warp whose quarters each read across two lines would send twice as many requests,
-of half the size. So missed rows are turned in their tile until each quarter reads within one line;
-the one that has a row's begin, in an incomplete line, has its end as well.
+A program has tiles of up to 8 KiB of rows, and requests all of a tile before it writes any. Host
+rows often begin in the middle of a line: torch's large tensors 64 bytes after a page, and rows of
+400 bytes anywhere. Then each quarter of a warp would read across two lines, in twice as many
+requests of half the size. So missed rows are rotated within their tile until each quarter reads
+within one line. The quarter with a row's begin, an incomplete line, also has its end.
 """
 
 import triton
@@ -69,35 +68,35 @@ def gather_rows(
         ids: int32 or int64, shape ``(count,)``.
         count: Number of ids.
         num_rows: Ids are below it; others have no row.
-        slots: int32, shape ``(num_rows,)``: places in the cache; others than ``[0, num_cached)``:
-            not there.
-        num_cached: Rows of the cache.
-        cached: Words of the cached rows, row by row; or float16, the bits of bfloat16 as int16, or
-            bytes of int8 rows, for wider floats.
-        rows: Words of the rows that are not cached, of the same kind.
-        table: int32 or int64, shape ``(num_rows,)``: which of ``rows`` each is.
+        slots: int32, shape ``(num_rows,)``: slots in the cache. Those outside ``[0, num_cached)``
+            mean not cached.
+        num_cached: Number of cached rows.
+        cached: Words of the cached rows, row by row. For rows in fewer bytes float16, the bits of
+            bfloat16 as int16, or bytes of int8 rows.
+        rows: Words of all rows, of the same kind.
+        table: int32 or int64, shape ``(num_rows,)``: the place of each row in ``rows``.
         limit: Number of ``rows``.
         out: Words, row by row.
         hits: int64, shape ``(PARTS,)``: the hits of each part are added.
         order: int64, shape ``(count,)``: the order in which the places are served.
-        begin: Where the first part of the ids begins.
-        end0 ... end7: Where the parts end; numbers, since a tensor would have to be sent first.
-        PARTS: Number of parts; 0: not counted.
+        begin: Begin of the first part of the ids.
+        end0 ... end7: Ends of the parts; numbers, since a tensor would have to be sent first.
+        PARTS: Number of parts; 0 to count nothing.
         WIDTH: Words of a row of ``out``.
         STRIDE: Words from one of ``rows`` to the next.
-        LINE: Words of a memory line to which reads of ``rows`` are turned; 1: not turned.
+        LINE: Words of a memory line, to which reads of ``rows`` are rotated; 1 for no rotation.
         LEAD: Words from a line's begin to the first value of ``rows``.
-        HEAD: Bytes before the values of an int8 row, which are its scale; 0: rows have none.
+        HEAD: Bytes of an int8 row's scale, before its values; 0 if rows have none.
         HAS_CACHE: Whether ``slots`` and ``cached`` are given.
         HAS_ROWS: Whether ``rows`` and ``limit`` are given.
         HAS_TABLE: Whether ``table`` is given.
         HAS_ORDER: Whether ``order`` is given.
-        LEAVE: Whether rows that are not found are left as they are; else they become zeros.
+        LEAVE: Whether rows that are not found are left unchanged in ``out``; else they become 0.
         BRAIN: Whether words are bits of bfloat16.
         BLOCK_ROWS: Rows of a tile.
         BLOCK_WORDS: Words of a row in a tile.
-        COLUMNS: Tiles side by side in which a row fits.
-        STEPS: Tiles of each program, one after the other.
+        COLUMNS: Tiles across a row.
+        STEPS: Tiles of each program, in turn.
     """
     for step in range(STEPS):
         tile = tl.program_id(0) + step * tl.num_programs(0)
@@ -108,7 +107,7 @@ def gather_rows(
             place = tl.load(order + place, mask=live, other=0)
         row = tl.load(ids + place, mask=live, other=-1).to(tl.int64)
         known = (row >= 0) & (row < num_rows)
-        hit = known & (row < 0)  # without a cache: false everywhere
+        hit = known & (row < 0)  # false everywhere, for HAS_CACHE=False
         slot = row
         if HAS_CACHE:
             slot = tl.load(slots + row, mask=known, other=-1).to(tl.int64)
@@ -121,7 +120,7 @@ def gather_rows(
             missed = missed & (source >= 0) & (source < limit)
         word = column * BLOCK_WORDS + tl.arange(0, BLOCK_WORDS)[None, :]
         if HAS_ROWS and LINE > 1:
-            # Each row is turned within its tiles by as many words as it begins behind a line.
+            # Rotate each row within its tiles by its distance from the begin of a line.
             TOTAL: tl.constexpr = COLUMNS * BLOCK_WORDS
             turn = (source * STRIDE + LEAD) % LINE
             turn = tl.where(missed, turn, 0).to(tl.int32)
@@ -129,11 +128,11 @@ def gather_rows(
             # Words that a lane reads at once, 16 bytes.
             GROUP: tl.constexpr = 128 // rows.dtype.element_ty.primitive_bitwidth
             if STRIDE % GROUP == 0 and LEAD % GROUP == 0 and TOTAL % GROUP == 0:
-                # Triton 3.9 does not see it.
+                # Triton 3.9 does not find this out itself.
                 word = tl.max_contiguous(tl.multiple_of(word, [1, GROUP]), [1, GROUP])
         in_row = word < WIDTH
-        # Two loads, of which each lane makes one: of a pointer that is chosen Triton 3.9 does not
-        # know the alignment.
+        # Two loads, each lane doing one of them. Triton 3.9 would not know the alignment of a
+        # pointer that is selected by tl.where.
         if HAS_ROWS:
             found = missed
             value = tl.load(
@@ -156,7 +155,7 @@ def gather_rows(
         if BRAIN:  # the upper half of a float32
             value = ((value.to(tl.int32) & 0xFFFF) << 16).to(tl.float32, bitcast=True)
         if HEAD > 0:
-            # The scale byte by byte: rows of 4 + d bytes may begin anywhere.
+            # The scale is read byte by byte, since rows of 4 + d bytes are not aligned.
             bits = tl.zeros([BLOCK_ROWS], dtype=tl.int32)
             for k in range(HEAD):
                 part = tl.zeros([BLOCK_ROWS], dtype=tl.int32)
@@ -174,7 +173,7 @@ def gather_rows(
         target = out + ((place * WIDTH)[:, None] + word)
         tl.store(target, value.to(out.dtype.element_ty), mask=written[:, None] & in_row)
         low = begin
-        for part in tl.static_range(PARTS):  # last, so that nothing waits for it
+        for part in tl.static_range(PARTS):  # at the end, so that nothing waits for it
             if part == 0:
                 high = end0
             elif part == 1:
@@ -233,24 +232,34 @@ def gather_placed(
     COLUMNS: tl.constexpr,
     STEPS: tl.constexpr,
 ):
-    """``gather_rows`` for a launch that is recorded once: what changes from batch to batch stands
-    in its state.
+    """``gather_rows`` for a launch that is recorded once.
+
+    What changes from batch to batch is in ``state``, int64. From word ``ADDRESSES`` on it is::
+
+        address of slots | num_cached | address of cached | address of rows
+        address of table | limit
 
     Args:
         ids: int32 or int64; without padding.
-        ends: int64: where the parts end, ``ENDS_STEP`` words from one to the next.
-        state: int64. From word ``ADDRESSES`` on: the address of ``slots``, ``num_cached``, the
-            addresses of ``cached``, ``rows`` and ``table``, ``limit``.
+        state: int64.
+        ends: int64: ends of the parts, ``ENDS_STEP`` words apart.
         offset: Bytes from the address in word ``SLAB`` to the first row.
-        capacity: Rows that have room there.
+        capacity: Number of rows that fit there.
         num_rows: Ids are below it.
-        COUNT: Word of the number of ids.
+        ADDRESSES: First word of the layout above.
+        SLAB: Word with the address of the memory to write to.
+        COUNT: Word with the number of ids.
         HITS: First word of the hits.
-        IDS, ID: Bytes from that address to padded ids, all of which are read, and their type; -1:
-            there are none, and the first ``COUNT`` of ``ids`` are read.
-        OUT_WORD, WORD, TABLE: Types of the words of ``out``, of stored rows, and of ``table``.
-        CACHED_ALIGNED, FAR_ALIGNED: Whether the addresses of ``cached`` and ``rows`` are multiples
-            of 16: else no access of 16 bytes is made.
+        ENDS_STEP: Words from one end to the next.
+        IDS: Bytes from the address in ``SLAB`` to padded ids, which are all read; -1 to read the
+            first ``COUNT`` of ``ids``.
+        ID: Type of the padded ids.
+        OUT_WORD: Type of the words of ``out``.
+        WORD: Type of the words of stored rows.
+        TABLE: Type of ``table``.
+        CACHED_ALIGNED: Whether the address of ``cached`` is a multiple of 16, which allows accesses
+            of 16 bytes.
+        FAR_ALIGNED: The same of ``rows``.
     """
     if IDS >= 0:
         ids = (tl.load(state + SLAB) + IDS).to(tl.pointer_type(ID))
@@ -268,7 +277,7 @@ def gather_placed(
     table = tl.load(state + (ADDRESSES + 4)).to(tl.pointer_type(TABLE))
     limit = tl.load(state + (ADDRESSES + 5))
     out = tl.multiple_of((tl.load(state + SLAB) + offset).to(tl.pointer_type(OUT_WORD)), 16)
-    # Parts that are not there end where the first one does: nothing counts them.
+    # Parts that do not exist get the first end; they are not counted.
     gather_rows(
         ids,
         count,
@@ -321,15 +330,17 @@ def mark_padding(
     WIDTH: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Write a value to the rows behind the first ``COUNT``.
+    """Write a value to the rows after the first ``COUNT``.
 
     Args:
         value: One number, in device memory.
         state: int64.
         offset: Bytes from the address in word ``SLAB`` to the first row.
-        capacity: Rows that are there.
-        COUNT: Word of the number of rows without padding.
-        WIDTH: Numbers of a row.
+        capacity: Number of rows with padding.
+        SLAB: Word with the address of the memory to write to.
+        COUNT: Word with the number of rows without padding.
+        WIDTH: Numbers per row.
+        BLOCK: Numbers per program.
     """
     place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     rest = (place >= tl.load(state + COUNT) * WIDTH) & (place < capacity * WIDTH)

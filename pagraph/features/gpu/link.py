@@ -1,4 +1,4 @@
-"""Link: the transfer paths of a loader's fields to one accelerator; caches filled over it."""
+"""Link: the transfer paths of a loader's fields to one accelerator, and filling caches on it."""
 
 from __future__ import annotations
 
@@ -23,15 +23,13 @@ from .reachable import ReachableRows, gather
 from .transfer import Transfer, check_mode, send
 
 _PATIENCE = 8
-"""Reads of new values before their memory is pinned, which takes longer than reading them: the
-values of a field that is replaced at every step never are. A field's first values are pinned at
-once."""
+"""Reads of new values before their memory is pinned. Pinning takes longer than reading, so values
+that are replaced at every step are never pinned. A field's first values are pinned at once."""
 
 
 @dataclass(eq=False)
 class _Way:
-    """One field's transfer, with the version of the values that it serves and the reads of
-    these."""
+    """One field's transfer path, the version of the values that it serves, and their reads."""
 
     transfer: Transfer
     version: FieldVersion
@@ -39,21 +37,24 @@ class _Way:
 
 
 class Link:
-    """Transfer paths (``mode``: see :class:`Transfer`) of a set's fields to one accelerator. Safe
-    from any thread."""
+    """Transfer paths of a set's fields to one accelerator; thread-safe.
+
+    See :class:`Transfer` for ``mode``.
+    """
 
     def __init__(self, accelerator: Accelerator, mode: str = "auto") -> None:
         self.accelerator = accelerator
         check_mode(mode)
         self._mode = mode
-        self._passing = Transfer(accelerator, "staging")  # of values that may not stay
+        self._passing = Transfer(accelerator, "staging")  # for values that may soon be replaced
         # Guards the three below. Its holder waits for no stream, and takes at most locks of the
-        # accelerator, whose holders never take this one. Re-entrant because a finaliser may call
-        # `forget` or `close` in a thread that holds it, in the middle of anything.
+        # accelerator, whose holders never take this one. It is re-entrant because a finaliser may
+        # call `forget` or `close` at any point of a thread that holds it.
         self._lock = threading.RLock()
         self._ring: StagingRing | None = None
         self._ways: dict[Hashable, _Way] = {}
-        self._written: dict[Hashable, FieldVersion] = {}  # of fields on the device
+        # Versions of fields on the device whose writes the reading stream has waited for.
+        self._written: dict[Hashable, FieldVersion] = {}
 
     @property
     def stream(self) -> Stream:
@@ -75,8 +76,7 @@ class Link:
             return {key: way.transfer for key, way in self._ways.items()}
 
     def transfer(self, key: Hashable, version: FieldVersion) -> Transfer:
-        """Transfer path of a version of a field: the same while the values are in the same
-        memory."""
+        """Transfer path of a version of a field; kept while the values stay in the same memory."""
         with self._lock:
             way = self._ways.get(key)
             if way is None:
@@ -90,27 +90,26 @@ class Link:
             way.reads += 1
             transfer = way.transfer if way.reads > _PATIENCE else self._passing
         if old is not None:
-            # Or its pin would keep the old values alive. Outside the lock: `close` waits for a
-            # thread that measures.
+            # Else its pin would keep the old values alive. Called outside the lock, because `close`
+            # waits for a thread that measures.
             old.close()
         return transfer
 
     def wait_for_writes(self, key: Hashable, version: FieldVersion, caller: Stream) -> None:
-        """Make the first read of a version of a field on the device wait for its writes on the
-        stream ``caller``.
+        """Make the first read of a version of a field on the device wait for its writes.
 
-        That is the user's stream, or in a thread of the loader the default one, on which users
-        compute unless they choose another. Later reads do not wait: each would wait for all
-        computation that was enqueued before it.
+        These are on the stream ``caller``: the user's, or in a loader's thread the default one, on
+        which users compute unless they choose another. Later reads do not wait, because each would
+        wait for all computation enqueued before it.
         """
         with self._lock:
             if self._written.get(key) != version:
                 self.stream.wait_for(caller.record())
-                # Last: threads that find it here do not wait for the writes.
+                # Set last, since threads that find it do not wait for the writes.
                 self._written[key] = version
 
     def feature(self, key: Hashable, path: ReadPath) -> AcceleratedFeature:
-        """A field's rows as the accelerator gets them."""
+        """A field's rows as the accelerator reads them."""
         transfer = self.transfer(key, path.version)
         known: AcceleratedFeature | None = path.accelerated
         if known is None or known.transfer is not transfer:
@@ -121,20 +120,20 @@ class Link:
         return known
 
     def forget(self, key: Hashable) -> None:
-        """Unpin the memory of a field that is gone."""
+        """Unpin the memory of a field that no longer exists."""
         with self._lock:
             way = self._ways.pop(key, None)
         if way is not None:
             way.transfer.close()
 
     def close(self) -> None:
-        """Unpin everything; values that are read later are pinned again."""
+        """Unpin everything; later reads pin again."""
         for key in list(self._ways):
             self.forget(key)
 
 
 def _same_memory(one: FieldVersion, other: FieldVersion) -> bool:
-    """Whether two versions are of the same tensor, written or not."""
+    """Whether two versions are of the same memory, whether or not it was written."""
     storage = one.storage()
     if storage is None or storage is not other.storage() or one.layout != other.layout:
         return False
@@ -144,16 +143,18 @@ def _same_memory(one: FieldVersion, other: FieldVersion) -> bool:
 
 
 _CHUNK_BYTES = 64 << 20
-"""Rows that one kernel brings over the bus. Their ids go through the pinned buffers first: 1 MiB
-for rows of 512 bytes."""
+"""Bytes of rows that one kernel fetches over the bus. Their ids go through the pinned buffers
+first: 1 MiB for rows of 512 bytes."""
 _COMPARED_BYTES = 8 << 20
-"""Rows compared at once; the device needs this much memory besides the cache."""
+"""Bytes of rows compared at once, for which the device needs memory besides the cache."""
 
 
 @dataclass(frozen=True, eq=False)
 class Filling:
-    """Bytes and times of a filling, from when its path was chosen; it may still be running. Keeps
-    no rows alive."""
+    """Bytes and times of filling a cache, which may still be running; keeps no rows alive.
+
+    The time begins after the transfer path was chosen.
+    """
 
     nbytes: int
     begun: Event
@@ -168,11 +169,11 @@ class Filling:
 def fill_rows(
     source: HostRows, ids: Tensor, link: Link, transfer: Transfer
 ) -> tuple[Tensor, Filling]:
-    """The rows of ``ids`` on the accelerator, in that order; waits for nothing on the device.
+    """The rows of ``ids`` on the accelerator, in that order; does not wait for the device.
 
-    Where the device reads host memory itself, a kernel puts each row in its place; all rows in
-    their own order are one plain copy. Else the CPU gathers them into pinned buffers, filling one
-    while another is copied. ``ids`` are int64, on the CPU, without repeats.
+    If the device reads host memory itself, a kernel gathers the rows; all rows in order are one
+    copy. Else the CPU gathers them into pinned buffers, filling one while another is copied.
+    ``ids`` are int64, on the CPU, without repeats.
     """
     with link.stream.use():
         reached = transfer.reach(source, link.ring)
@@ -185,7 +186,7 @@ def fill_rows(
 def holds_on_device(
     cache: FeatureCache, source: HostRows, ids: Tensor, link: Link, transfer: Transfer
 ) -> bool:
-    """Whether a cache of ``ids`` has the same bits as the source now; reads all of these rows."""
+    """Whether a cache of ``ids`` still has the source's bits; reads all these rows again."""
     with link.stream.use():
         reached = transfer.reach(source, link.ring)
         same = []  # tensors on the device: nothing waits before the end
@@ -204,7 +205,7 @@ def _read_into(
         chosen: Array = ids.numpy()
         order = None
         if isinstance(source_of(source), DiskFeature):
-            # A disk is read in the file's order; the device puts each row in its place.
+            # A disk is read in the file's order, and the device restores the order of the ids.
             order = np.argsort(chosen)
             chosen = chosen[order]
         send(source, chosen, order, rows, link.ring)
@@ -224,11 +225,11 @@ def _read_into(
 
 
 def _is_all(source: HostRows, ids: Tensor, reached: ReachableRows) -> bool:
-    """Whether the ids are all rows, one after the other as they lie in memory."""
+    """Whether the ids are all rows, in the order of memory and without gaps."""
     if len(ids) != source.num_rows or reached.table is not None:
         return False
     if reached.stride_bytes != source.row_bytes:
-        return False  # there are gaps between the rows
+        return False
     return bool(np.array_equal(ids.numpy(), np.arange(len(ids))))
 
 

@@ -1,5 +1,4 @@
-"""Rows that a device's kernels read where they are: in its memory, or in host memory that is
-pinned."""
+"""Rows that kernels read in place, from device memory or pinned host memory."""
 
 from __future__ import annotations
 
@@ -17,22 +16,23 @@ from ...graph.row_form import Decoding
 from ..feature import HostFeature, as_words, byte_tensor, rows_are_contiguous, word_bytes
 from ..store import FeatureCache
 
-_LINE = 128  # bytes that a device asks the host for at once
+_LINE = 128  # bytes of the largest read that a device requests from the host
 _TILE = 1024  # words of a tile, up to 8 KiB; see kernels
 _ON_THE_BUS = 128
 """Programs that read host memory at once. Their 1 MiB of reads in flight is several times what a
-bus has on its way (64 GB/s times 2 us); more would only keep the user's kernels off the processors
-while they wait. GraphBolt limits such reads to 6144 threads; these are 16 384. On an H100, 64 to
+bus holds in transit (64 GB/s times 2 us). More would only occupy multiprocessors that the user's
+kernels could use. GraphBolt limits such reads to 6,144 threads; these are 16,384. On an H100, 64 to
 8192 programs are equally fast and 32 are 4 % slower."""
 _WORTH_ORDERING = 16 << 20
-"""Bytes of rows from which host memory is read in the order of its addresses: 52 GB/s of random
-rows instead of 27 (H100, PCIe 5, pages of 4 KiB; a copy has 55 GB/s), for a sort of some 0.1 ms."""
+"""From this many bytes on, host memory is read in the order of its addresses. This reaches 52 GB/s
+with random rows instead of 27 (H100, PCIe 5, pages of 4 KiB; a copy has 55 GB/s), for a sort of
+about 0.1 ms."""
 _MOST_INT32 = 2**31 - 1
-MOST_PARTS = 8  # parts of the ids that one launch counts: arguments end0 to end7 of the kernel
-# Rows of a tile: 100 000 labels are 400 programs, enough for all processors of a device.
+MOST_PARTS = 8  # parts of the ids that one launch counts, by the kernel's arguments end0 to end7
+# Most rows of a tile. So 100,000 labels are 400 programs, enough for all multiprocessors.
 _MOST_ROWS = 256
-_WIDEST = 256  # words of a row in one tile
-_VECTOR = 16  # bytes that a lane reads at once, where addresses allow
+_WIDEST = 256  # most words of a row in one tile
+_VECTOR = 16  # bytes that a lane reads at once if addresses are aligned
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,9 +41,9 @@ class ReachableRows:
 
     Attributes:
         memory: The rows as bytes, uint8, 1-D.
-        stride_bytes: From one row to the next.
+        stride_bytes: Bytes from one row to the next.
         count: Number of rows in ``memory``.
-        table: Which of them each row of the feature is, int32 or int64; None: row ``i``.
+        table: The row of ``memory`` for each row of the feature, int32 or int64; None for the same.
         pins: Keep host memory pinned as long as this object lives.
     """
 
@@ -55,12 +55,11 @@ class ReachableRows:
 
     @classmethod
     def of_host(cls, source: HostFeature, accelerator: Accelerator) -> ReachableRows | None:
-        """Rows in host memory, and the table of rows by reference, pinned; None if that is not
-        possible."""
+        """Pin rows in host memory, and the table of rows by reference; None if impossible."""
         if source.rows is None:
             return None
         if source.decoding is not None and source.address % source.dtype.itemsize:
-            return None  # values are decoded as float16 or bfloat16, not as bytes
+            return None  # the kernel decodes aligned float16 and bfloat16 only
         memory = torch.from_numpy(source.rows)
         parts = [memory]
         table = None
@@ -77,7 +76,7 @@ class ReachableRows:
 
     @classmethod
     def of_device(cls, tensor: Tensor) -> ReachableRows | None:
-        """Rows of a tensor on the device; None where a row is not one run of bytes."""
+        """Rows of a tensor on the device; None if a row is not contiguous."""
         if not rows_are_contiguous(tensor):
             return None
         return cls(byte_tensor(tensor), tensor.stride(0) * tensor.element_size(), len(tensor))
@@ -103,18 +102,18 @@ def gather(
         ids: On the device, contiguous, int32 or int64.
         out: On the device, shape ``(len(ids), ...)``, contiguous, of at least one byte a row.
         num_rows: Ids are below it.
-        rows: The uncached rows; None: only the cache is read.
-        cache: With ``device_slots``; None: no cache.
-        counting: Where the parts of the ids end, and where to add the hits of each, int64 on the
-            device.
-        leave: Leave rows that are not found as they are in ``out``; else they become zeros.
-        decoding: How ``rows`` and those of the cache become those of ``out``; None: they are.
-        missed: Estimate of the rows that the cache has not; None: all.
+        rows: All rows; None to read only the cache.
+        cache: A cache with ``device_slots``, or None.
+        counting: The ends of the parts of the ids, and a tensor to which the hits of each are
+            added, int64 on the device.
+        leave: Whether rows that are not found are left unchanged in ``out``; else they become 0.
+        decoding: How stored rows become those of ``out``; None if they are the same.
+        missed: Estimated number of rows that are not cached. Default: all.
     """
     from . import kernels
 
     head, width, word, target = _units(out, rows, cache, decoding)
-    # The kernel gets a pointer for each argument, though it reads none without its HAS_ flag.
+    # The kernel needs a pointer for each argument, but reads it only with its HAS_ flag.
     unused = ids
     slots = near = far = table = unused
     num_cached = count = 0
@@ -137,7 +136,7 @@ def gather(
     programs, steps = _grid(asked, constants, from_host=from_host)
     far_bytes = (asked if missed is None else missed) * (head + width) * word
     order = _order(ids, num_rows) if _worth_ordering(rows, far_bytes) else None
-    for first in range(0, max(1, len(ends)), MOST_PARTS):  # once, but for more than seven hops
+    for first in range(0, max(1, len(ends)), MOST_PARTS):  # one launch for up to seven hops
         parts = ends[first : first + MOST_PARTS]
         launch(
             kernels.gather_rows,
@@ -162,7 +161,7 @@ def gather(
             LEAVE=leave,
             STEPS=steps,
             **constants,
-            # The tiles of a program overlap with those of others, not with each other.
+            # Tiles overlap with those of other programs, so no software pipelining is needed.
             num_stages=1,
         )
 
@@ -175,8 +174,8 @@ def _constants(
     cache: FeatureCache | None,
     decoding: Decoding | None,
 ) -> dict[str, Any]:
-    """What the kernel is compiled for, besides the number of parts and of tiles of a program."""
-    # Rows wider than a tile are read by several tiles side by side, of a power of 2 words each.
+    """The kernel's compile-time constants, but for the numbers of parts and of tiles."""
+    # Rows wider than a tile are read by several tiles, each of a power of 2 words.
     columns = -(-width // _WIDEST)
     block_words = 1 << (-(-width // columns) - 1).bit_length()
     line, lead = _turning(rows, (head + width) * word, word)
@@ -197,23 +196,22 @@ def _constants(
 
 
 def _grid(count: int, constants: dict[str, Any], *, from_host: bool) -> tuple[int, int]:
-    """Programs for ``count`` ids, and tiles of each."""
+    """Number of programs for ``count`` ids, and of tiles per program."""
     tiles = -(-count // constants["BLOCK_ROWS"]) * constants["COLUMNS"]
     steps = 1
     if from_host:
-        # A power of 2: few kernels are compiled.
+        # A power of 2, so that few kernels are compiled.
         steps = 1 << max(0, -(-tiles // _ON_THE_BUS) - 1).bit_length()
     return -(-tiles // steps), steps
 
 
 @dataclass(frozen=True, eq=False)
 class Reach:
-    """How a kernel that is told addresses reads a field's rows now; numbers alone, which keep no
-    memory alive.
+    """How a kernel reads a field's rows now, as plain numbers that keep no memory alive.
 
     Attributes:
-        layout: What such a kernel is compiled for: two fields, or two states of one, with equal
-            layouts can be read by one recorded launch.
+        layout: What the kernel is compiled for. Fields with equal layouts, or one field at two
+            times, can be read by one recorded launch.
         addresses: What may change with each launch, see ``gather_placed``.
     """
 
@@ -229,7 +227,7 @@ class Reach:
         cache: FeatureCache | None,
         decoding: Decoding | None,
     ) -> Reach:
-        """How rows such as those of ``out``, an empty tensor, are read; see :func:`gather`."""
+        """How rows like those of ``out``, an empty tensor, are read; see :func:`gather`."""
         head, width, word, target = _units(out, rows, cache, decoding)
         slots = cached = num_cached = far = table = count = 0
         words = target.dtype
@@ -282,8 +280,7 @@ class Layout(NamedTuple):
         return math.prod(self.row_shape) * self.dtype.itemsize
 
     def worth_ordering(self, missed: float) -> bool:
-        """Whether so many rows are better read in the order of memory, which nothing recorded
-        does."""
+        """Whether reads with ``missed`` rows should be ordered, which a recorded launch cannot."""
         has_table = dict(self.constants)["HAS_TABLE"]
         return self.from_host and not has_table and missed * self.stored_bytes >= _WORTH_ORDERING
 
@@ -304,20 +301,23 @@ def gather_placed(
     ends_step: int,
     padded_ids: tuple[int, torch.dtype] | None = None,
 ) -> None:
-    """Launch :func:`gather` for addresses that stand in a batch's state when it runs.
+    """Launch :func:`gather` with addresses that are read from a batch's state when it runs.
 
     Args:
         ids: On the device, with room for ``capacity``.
         state: int64, on the device.
         capacity: Most ids that are read.
-        layout: Of the field.
-        addresses_at, slab_at, count_at, hits_at: Words of the state: of ``Reach.addresses``, of the
-            address of the memory to write to, of the number of ids, of the hits of each part.
+        layout: Layout of the field.
+        addresses_at: First word of the state with ``Reach.addresses``.
+        slab_at: Word of the state with the address of the memory to write to.
         offset: Bytes from that address to the first row; a multiple of 16.
-        parts: Parts of the ids.
-        ends, ends_step: int64, on the device: where they end, so many words from one to the next.
-        padded_ids: Bytes from the address of that memory to ids that are read in place of ``ids``,
-            all of them; and their dtype.
+        count_at: Word of the state with the number of ids.
+        hits_at: First word of the state with the hits of each part.
+        parts: Number of parts of the ids.
+        ends: Ends of the parts, int64, on the device.
+        ends_step: Words from one end to the next.
+        padded_ids: Bytes from the address of that memory to padded ids, and their dtype. These are
+            all read, in place of ``ids``.
     """
     from . import kernels
 
@@ -355,8 +355,10 @@ def gather_placed(
 def mark_padding(
     value: Tensor, state: Tensor, capacity: int, layout: Layout, *, slab_at: int, offset: int
 ) -> None:
-    """Write a number to the rows behind those of the seeds, whose number is word 0 of the state;
-    see :func:`gather_placed`."""
+    """Write a number to the rows after those of the seeds; see :func:`gather_placed`.
+
+    The number of seeds is word 0 of the state.
+    """
     from . import kernels
 
     width = math.prod(layout.row_shape)
@@ -378,26 +380,30 @@ def _triton_type(dtype: torch.dtype) -> Any:
 
 
 def _worth_ordering(rows: ReachableRows | None, nbytes: int) -> bool:
-    """Whether ``nbytes`` of ``rows`` are better read in the order of memory."""
+    """Whether ``nbytes`` of ``rows`` are read faster in the order of memory."""
     if rows is None or rows.memory.device.type != "cpu" or rows.table is not None:
-        return False  # ascending ids of rows by reference are not ascending addresses
+        return False  # for rows by reference, ascending ids are not ascending addresses
     return nbytes >= _WORTH_ORDERING
 
 
 def _order(ids: Tensor, num_rows: int) -> Tensor:
-    """The order of ascending ids."""
-    # Half the passes of a radix sort where int32 is enough.
+    """The order that sorts the ids."""
+    # A radix sort takes half the passes with int32.
     return (ids if num_rows > _MOST_INT32 else ids.int()).argsort()
 
 
 def _units(
     out: Tensor, rows: ReachableRows | None, cache: FeatureCache | None, decoding: Decoding | None
 ) -> tuple[int, int, int, Tensor]:
-    """Words before the values of a stored row, words that are values, bytes of a word, and ``out``
-    in words."""
+    """The units in which the kernel reads rows.
+
+    Returns:
+        Words of a stored row before its values, words of its values, bytes of a word, and ``out``
+        in words.
+    """
     values = math.prod(out.shape[1:])
     if decoding is not None:
-        # A word is a stored value: the kernel converts one at a time.
+        # A word is a stored value, since the kernel converts single values.
         return decoding.form.head, values, decoding.form.dtype.itemsize, out.view(-1)
     row_bytes = values * out.element_size()
     step = row_bytes
@@ -412,18 +418,20 @@ def _units(
 
 
 def _words(memory: Tensor, word: int, decoding: Decoding | None) -> Tensor:
-    """Memory of rows in words; float16 as itself, which the device converts."""
+    """Memory of rows in words; float16 keeps its dtype, because the kernel converts it."""
     words = as_words(memory, word)
     is_half = decoding is not None and decoding.form.dtype == torch.float16
     return words.view(torch.float16) if is_half else words
 
 
 def _turning(rows: ReachableRows | None, row_bytes: int, word: int) -> tuple[int, int]:
-    """Words of a line, and from the begin of a line to the first row; (1, 0) where reads need not
-    be turned to lines, see kernels."""
+    """Words of a line, and words from the begin of a line to the first row.
+
+    (1, 0) if reads need not be rotated to lines, see kernels.
+    """
     if rows is None or rows.memory.device.type != "cpu" or row_bytes <= _LINE:
         return 1, 0
     lead = rows.memory.data_ptr() % _LINE
     if lead == 0 and rows.stride_bytes % _LINE == 0:
-        return 1, 0  # every row begins with a line
+        return 1, 0  # every row is aligned to a line
     return _LINE // word, lead // word

@@ -1,4 +1,4 @@
-"""Transfer of host rows to a device, staged through page-locked memory."""
+"""Transfer of host rows to a device, by zero-copy or staged through page-locked memory."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from ..narrow import HostRows, NarrowFeature
 from ..store import FeatureCache
 from .reachable import ReachableRows, gather
 
-# A piece in a pinned buffer, and then on the device:
+# A piece has this layout in a pinned buffer, and then on the device:
 #
 #     | rows, row_bytes each | padding to _ALIGN | their places in the output, int64 each |
 #
-# The padding keeps the places aligned for int64, whatever the width of the rows.
+# The padding aligns the places for int64, for rows of any width.
 _ALIGN = 256
 _PLACE_BYTES = 8
 
@@ -36,13 +36,18 @@ def send(
     ring: StagingRing,
     decoding: Decoding | None = None,
 ) -> None:
-    """Read stored rows on the CPU and write them, decoded, on the device, on the current stream.
+    """Read stored rows on the CPU and write them to the device, on the current stream.
 
-    While one piece is copied the next is gathered. The device may still be working when this
+    The next piece is gathered while one is copied. The device may still be working when this
     returns.
 
-    ``places`` are the rows of ``out`` where the rows of ``ids`` go, int64; None: row ``i``. ``out``
-    is contiguous. Without a ``decoding`` it gets the rows as they are stored.
+    Args:
+        source: The rows.
+        ids: Rows to send, int64.
+        places: Row of ``out`` for each of ``ids``, int64. None for row ``i``.
+        out: On the device, contiguous.
+        ring: Pinned buffers.
+        decoding: How rows are decoded. Default: they are written as they are stored.
     """
     step = (ring.slot_bytes - _ALIGN) // (source.row_bytes + _PLACE_BYTES)
     if step < 1:
@@ -55,7 +60,7 @@ def send(
         with ring.slot() as memory:
             source.read(part, memory[:nbytes].view(source.dtype).view(count, *source.row_shape))
             if places is None and decoding is None:
-                # Rows in order, as they are stored, go to the output without a stop.
+                # Rows in order, as they are stored, are copied straight to the output.
                 target = out[begin : begin + count]
                 as_words(target, 1).copy_(memory[:nbytes], non_blocking=True)
                 continue
@@ -80,7 +85,7 @@ def _send_wide(
     ring: StagingRing,
     decoding: Decoding | None,
 ) -> None:
-    """:func:`send` of rows that are wider than a buffer of the ring: one by one, in pieces."""
+    """:func:`send` for rows that are wider than a buffer of the ring: one by one, in pieces."""
     for i in range(len(ids)):
         (row,) = ring.upload([source.read(torch.from_numpy(ids[i : i + 1]))])
         if decoding is not None:
@@ -96,8 +101,7 @@ def place_hits(
     ring: StagingRing,
     decoding: Decoding | None,
 ) -> None:
-    """Copy rows ``slots`` (int64) of the cache to ``places`` (int64) of ``out`` by torch, where no
-    kernel runs."""
+    """Copy rows ``slots`` of the cache to ``places`` of ``out`` with torch; both are int64."""
     from_slots, to_places = ring.upload([torch.from_numpy(slots), torch.from_numpy(places)])
     rows = word_view(cache.rows).index_select(0, from_slots)
     rows = rows.view(cache.rows.dtype).view(len(slots), *cache.rows.shape[1:])
@@ -105,7 +109,7 @@ def place_hits(
 
 
 def _put(rows: Tensor, places: Tensor, out: Tensor, decoding: Decoding | None) -> None:
-    """Write rows, which nothing else uses, to their places in ``out``, decoded."""
+    """Write rows, which nothing else uses, to their places in ``out``, and decode them."""
     if decoding is not None:
         out.index_copy_(0, places, decoding.widened(rows))
         return
@@ -115,9 +119,9 @@ def _put(rows: Tensor, places: Tensor, out: Tensor, decoding: Decoding | None) -
 ZERO_COPY = "zero-copy"
 STAGING = "staging"
 _MODES = ("auto", ZERO_COPY, STAGING)
-# The measurement of the two ways: runs grow eightfold from _FIRST_ROWS until one takes _LONG
-# seconds (then their set-up no longer counts) or _SAMPLE_BYTES; the medians of _RUNS such runs are
-# compared.
+# How the two paths are measured. Runs grow eightfold from _FIRST_ROWS rows until one takes _LONG
+# seconds, so that its set-up no longer counts, or _SAMPLE_BYTES. Then the medians of _RUNS runs are
+# compared. Staging must be _CLEARLY times as fast.
 _SAMPLE_BYTES = 32 << 20
 _FIRST_ROWS = 32
 _LONG = 0.01
@@ -126,16 +130,16 @@ _CLEARLY = 2.0
 
 
 class Transfer:
-    """Transfer path of the missed rows of one field to an accelerator. Safe from any thread.
+    """Transfer path of the missed rows of one field to an accelerator; thread-safe.
 
     "zero-copy": the device reads host memory, which is pinned in place. "staging": the CPU gathers
     rows into pinned buffers, which are copied. "auto" measures both when rows are first missed, and
     keeps zero-copy unless staging is clearly faster.
 
-    Staging is always used where host memory cannot be pinned or no kernel can run. It is also used
-    for rows that the CPU rounds (``cache_dtype``): a value that is too large must be refused before
-    it is delivered, and half the bytes go over the bus. Rows on disk are staged unless zero-copy is
-    asked for, since pinning would read all of them into memory.
+    Staging is always used if host memory cannot be pinned or no kernel can run. It is also used for
+    rows that the CPU rounds (``cache_dtype``): a value that is too large must be refused before it
+    is delivered, and only half the bytes cross the bus. Rows on disk are staged unless the user
+    asks for zero-copy, since pinning would read all of them into memory.
 
     Zero-copy delivers rows as they are when the device reads them, shortly after the call. The
     loaders read a batch again if its fields were written since.
@@ -145,7 +149,7 @@ class Transfer:
         mode: "auto", "zero-copy" or "staging".
 
     Attributes:
-        chosen: "zero-copy" or "staging"; None before rows were missed.
+        chosen: "zero-copy" or "staging"; None before the first miss.
         reason: Why, in one sentence.
 
     Raises:
@@ -158,23 +162,22 @@ class Transfer:
         self.chosen: str | None = STAGING if mode == STAGING else None
         self.reason = "asked for" if mode == STAGING else "no row was missed yet"
         self._accelerator = accelerator
-        # Held while the way is chosen and measured, which waits for the device; threads that want
-        # rows meanwhile do not wait, they stage. Re-entrant because the collector may run `close`
-        # in the thread that holds it.
+        # Held while the path is chosen and measured, which waits for the device. Threads that need
+        # rows meanwhile do not wait but stage. It is re-entrant because the garbage collector may
+        # run `close` in the thread that holds it.
         self._deciding = threading.RLock()
         self._reached: tuple[tuple[int, ...], ReachableRows] | None = None
         self._closed = False
 
     def reach(self, source: HostRows, ring: StagingRing) -> ReachableRows | None:
-        """The rows as the device's kernels can read them; None: they must be staged.
+        """The rows as the device's kernels can read them; None if they must be staged.
 
-        Decides at the first call, on the current stream; threads that call meanwhile stage. The
-        result keeps the memory pinned: drop it once the read has been enqueued on a stream. If the
-        source lies in other memory than before, that is pinned instead.
+        The first call decides, on the current stream; threads that call meanwhile stage. The result
+        keeps the memory pinned: drop it when the read has been enqueued. If the source has moved to
+        other memory, that is pinned instead.
 
         Raises:
-            OutOfMemory: There is not enough memory on the device to measure; nothing is decided
-                then.
+            OutOfMemory: The device has not enough memory to measure; nothing is decided then.
         """
         if self.chosen == STAGING or self._closed:
             return None
@@ -189,15 +192,14 @@ class Transfer:
             self._deciding.release()
 
     def reached(self, source: HostRows) -> ReachableRows | None:
-        """What :meth:`reach` would return where nothing is left to decide; else None."""
+        """What :meth:`reach` returns if nothing is left to decide; else None."""
         reached = self._reached
         if self.chosen != ZERO_COPY or reached is None or reached[0] != _memory_of(source):
             return None
         return reached[1]
 
     def close(self) -> None:
-        """Unpin the rows; they are staged from now on. Reads that have begun keep them pinned until
-        they are done."""
+        """Unpin the rows and stage from now on; reads under way keep them pinned until the end."""
         with self._deciding:
             self._closed = True
             self._reached = None
@@ -231,7 +233,7 @@ class Transfer:
         return rows
 
     def _obstacle(self, source: HostRows) -> str | None:
-        """Reason why zero-copy is impossible; None: it is not."""
+        """Why zero-copy is impossible; None if it is possible."""
         if isinstance(source, NarrowFeature):
             obstacle = "the CPU rounds its rows"
         elif not self._accelerator.runs_kernels:
@@ -252,7 +254,7 @@ class Transfer:
         return obstacle
 
     def _compare(self, source: HostFeature, rows: ReachableRows, ring: StagingRing) -> None:
-        """Read the same random rows both ways, in turn, and choose."""
+        """Read the same random rows by both paths, in turn, and choose."""
         accelerator = self._accelerator
         room = min(_SAMPLE_BYTES, accelerator.free_bytes()[0] // 8)
         most = max(1, min(source.num_rows, room // source.row_bytes))
@@ -280,7 +282,7 @@ class Transfer:
             return [self._seconds(way, ids, out) for way in (zero_copy, staging)]
 
         count = min(_FIRST_ROWS, most)
-        run(count)  # not counted: kernels are compiled
+        run(count)  # compiles the kernels
         while max(run(count)) < _LONG and count < most:
             count = min(8 * count, most)
         runs = [run(count) for _ in range(_RUNS)]
@@ -289,8 +291,8 @@ class Transfer:
             for taken in zip(*runs, strict=True)
         ]
         self.reason = f"measured {ZERO_COPY} {speeds[0]:.3g} GB/s, {STAGING} {speeds[1]:.3g} GB/s"
-        # Staging takes a core and the interpreter, too, and on a busy machine one of the two may
-        # look half as fast as it is.
+        # Staging also takes a core and the GIL. On a busy machine either path may look half as fast
+        # as it is.
         self.chosen = STAGING if speeds[1] > _CLEARLY * speeds[0] else ZERO_COPY
 
     def _seconds(self, way: Callable[[Tensor, Tensor], None], ids: Tensor, out: Tensor) -> float:
@@ -308,13 +310,13 @@ class Transfer:
 
 
 def check_mode(mode: str) -> None:
-    """Raise ValueError for an unknown transfer mode, also where there is no accelerator."""
+    """Raise ValueError for an unknown transfer mode."""
     if mode not in _MODES:
         raise ValueError(f"transfer must be one of {', '.join(map(repr, _MODES))}, got {mode!r}")
 
 
 def _memory_of(source: HostRows) -> tuple[int, ...]:
-    """Addresses and layout that tell a field's memory from any other, as long as it is held."""
+    """Addresses and layout that identify a field's memory while it is held."""
     if isinstance(source, NarrowFeature) or source.rows is None:
         return ()
     memory = (source.address, len(source.rows), source.stride_bytes, source.source_rows)
