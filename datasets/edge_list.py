@@ -191,7 +191,8 @@ def _distinct_ids(rows: EdgeRows, room: int) -> Int64Array:
     waiting: list[Column] = []
     for begin in range(0, len(rows), _BLOCK_ROWS):
         end = min(begin + _BLOCK_ROWS, len(rows))
-        waiting.append(np.unique(np.concatenate([ids.read(begin, end) for ids in rows.ends])))
+        both = [ids.read(begin, end) for ids in rows.ends]
+        waiting.append(np.unique(np.concatenate(both)))
         # Merged only when as many wait as were found, so that each id is copied a logarithmic
         # number of times and not once for each block.
         if sum(map(len, waiting)) > len(found) or end == len(rows):

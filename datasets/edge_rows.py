@@ -204,7 +204,8 @@ class EdgeRows:
     def add(self, src: Column, dst: Column) -> None:
         """Append some edges; :meth:`add_numbers` follows."""
         if len(src):
-            low, high = int(min(src.min(), dst.min())), int(max(src.max(), dst.max()))
+            low = int(min(src.min(), dst.min()))
+            high = int(max(src.max(), dst.max()))
             known = self.bounds if len(self) else (low, high)
             self.bounds = min(low, known[0]), max(high, known[1])
         self._ends[0].append(src)

@@ -100,10 +100,11 @@ class EdgeColumns:
 
     def read(self, begin: int, end: int) -> tuple[Ids, Ids]:
         """Sources and destinations of some edges."""
-        ends = self._vertices(self.src.read(begin, end)), self._vertices(self.dst.read(begin, end))
+        src = self._vertices(self.src.read(begin, end))
+        dst = self._vertices(self.dst.read(begin, end))
         if self.mapping is not None:
             self.mapping.forget_pages()
-        return ends
+        return src, dst
 
     def _vertices(self, ids: Ids) -> Ids:
         if self.ids is not None:
@@ -120,7 +121,8 @@ def check_ends(edges: EdgeStream, where: object) -> None:
     for begin in range(0, edges.num_edges, _CHUNK_EDGES):
         ends = edges.read(begin, min(begin + _CHUNK_EDGES, edges.num_edges))
         for known, ids in zip(bounds, ends, strict=True):
-            known[:] = min(known[0], int(ids.min())), max(known[1], int(ids.max()))
+            known[0] = min(known[0], int(ids.min()))
+            known[1] = max(known[1], int(ids.max()))
     for name, (low, high), count in zip(("src", "dst"), bounds, _ends(edges), strict=True):
         if low < 0 or high >= count:
             got = low if low < 0 else high
@@ -265,7 +267,8 @@ class _Bucket:
         """All rows."""
         parts = [file.read(0, len(file)) for file in self.files]
         # `concatenate` copies a single array too, which would take the memory twice.
-        return (parts[0] if len(parts) == 1 else np.concatenate(parts)).reshape(-1, self.width)
+        rows = parts[0] if len(parts) == 1 else np.concatenate(parts)
+        return rows.reshape(-1, self.width)
 
     def blocks(self, rows: int) -> Iterator[Ids]:
         """The rows, some at a time."""
@@ -396,7 +399,8 @@ class _Sort:
             keep = src != dst
             sources, targets = src[keep], dst[keep]
             ends = (sources, targets) if self._simple else (src, dst)
-            groups = [self._by_bucket(self._rows(ends[0], ends[1], begin), 0, 0, shift)]
+            rows = self._rows(ends[0], ends[1], begin)
+            groups = [self._by_bucket(rows, 0, 0, shift)]
             if self._mirrored:
                 # Numbered from 0: `_filled` adds the place of the chunk once it is known.
                 groups.append(self._by_bucket(self._rows(targets, sources, 0), 0, 0, shift))
@@ -523,4 +527,5 @@ def _id_dtype(num_nodes: int, num_edges: int) -> np.dtype[Any]:
 
 
 def _counts_up(ids: Ids, first: int) -> bool:
-    return bool((ids == np.arange(first, first + len(ids), dtype=ids.dtype)).all())
+    places = np.arange(first, first + len(ids), dtype=ids.dtype)
+    return bool((ids == places).all())

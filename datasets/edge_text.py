@@ -249,7 +249,9 @@ def _integer_places(
     lines = head.data[head.begin :].split(b"\n", _LOOK_LINES)[:_LOOK_LINES]
     words = [line.split(separator.encode()) for line in lines]
     points = {place for line in words for place, word in enumerate(line) if b"." in word}
-    return frozenset(range(max(map(len, words)))) - points if not points & {0, 1} else None
+    if points & {0, 1}:
+        return None
+    return frozenset(range(max(map(len, words)))) - points
 
 
 def _tidied(data: bytes) -> bytes:

@@ -33,7 +33,9 @@ def mirror(src: Ids, dst: Ids) -> tuple[Ids, Ids, Ids]:
     """
     turned = np.flatnonzero(src != dst)
     origin = np.concatenate([np.arange(len(src)), turned])
-    return np.concatenate([src, dst[turned]]), np.concatenate([dst, src[turned]]), origin
+    sources = np.concatenate([src, dst[turned]])
+    targets = np.concatenate([dst, src[turned]])
+    return sources, targets, origin
 
 
 def drop_repeats(
@@ -42,7 +44,8 @@ def drop_repeats(
     """Sort the edges and drop repeated ones and self-loops; ``undirected`` takes u-v and v-u as one
     edge."""
     check_simple(num_nodes)
-    low, high = (np.minimum(src, dst), np.maximum(src, dst)) if undirected else (src, dst)
+    low = np.minimum(src, dst) if undirected else src
+    high = np.maximum(src, dst) if undirected else dst
     # In place: each temporary array would take 8 bytes an edge more.
     keys = low.astype(np.int64)
     keys *= num_nodes
@@ -115,7 +118,8 @@ def check_size(path: StrPath, num_nodes: int) -> None:
 
 def count_nodes(path: StrPath, src: Ids, dst: Ids) -> int:
     """The largest id plus 1, or FormatError if nearly all of these vertices would have no edges."""
-    count = 1 + max((int(ids.max()) for ids in (src, dst) if len(ids)), default=-1)
+    largest = (int(ids.max()) for ids in (src, dst) if len(ids))
+    count = 1 + max(largest, default=-1)
     limit = most_nodes(len(src))
     if count > limit:
         raise FormatError(

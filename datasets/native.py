@@ -340,7 +340,8 @@ def write_into(
 ) -> None:
     """Write ``graph``, whose ids are right, into a folder that is not finished; see
     :func:`write_graph`."""
-    vertices = {name: {**graph.node_fields(name), **(computed or {})} for name in graph.node_types}
+    more = computed or {}
+    vertices = {name: {**graph.node_fields(name), **more} for name in graph.node_types}
     arrays: list[LabelledRows] = []
     for name, fields in vertices.items():
         prefix = "node" if name == NODE_TYPE else f"node-{name}"
@@ -353,8 +354,10 @@ def write_into(
             arrays.append((f"{prefix}-ids", csc.edge_ids, None))
         own = graph.edge_fields(edge_type)
         arrays += _labelled(f"{prefix}-field", own, own.notes, store)
-    shapes = [(rows.shape, rows.dtype) for rows, _ in (_as_stored(rows) for _, rows, _ in arrays)]
-    total = sum(math.prod(shape) * dtype.itemsize for shape, dtype in shapes)
+    total = 0
+    for _, given, _ in arrays:
+        rows, _ = _as_stored(given)
+        total += math.prod(rows.shape) * rows.dtype.itemsize
     manifest = Manifest([], [], dict(origin or {}))
     writer = ArrayWriter(part, Ticks(progress, total).add)
     # Closed in any case, so that no thread writes into the folder when it is removed.

@@ -334,7 +334,8 @@ def _rows_of(
         # An edge may be drawn in several hops, but its page is read once.
         positions, first = np.unique(positions, return_index=True)
         edges[etype] = positions, drew[first].astype(np.int64)
-    return {t: np.unique(ids.numpy()).astype(np.int64) for t, ids in vertices.items()}, edges
+    distinct = {t: np.unique(ids.numpy()).astype(np.int64) for t, ids in vertices.items()}
+    return distinct, edges
 
 
 def _pages_read(batches: list[dict[Any, tuple[Array, int]]]) -> PagesRead:
@@ -361,8 +362,10 @@ def _count(batch: dict[Any, tuple[Array, int]]) -> tuple[int, int]:
         low = rows * width // mmap.PAGESIZE
         high = (rows * width + width - 1) // mmap.PAGESIZE
         # A row wider than a page touches those in between, too.
-        inner = [low + step for step in range(int((high - low).max(initial=0)) + 1)]
-        pages += len(np.unique(np.concatenate([np.minimum(some, high) for some in inner])))
+        most = int((high - low).max(initial=0))
+        inner = [low + step for step in range(most + 1)]
+        touched = [np.minimum(some, high) for some in inner]
+        pages += len(np.unique(np.concatenate(touched)))
     return pages, sum(len(rows) * width for rows, width in batch.values())
 
 

@@ -225,7 +225,8 @@ class SQLiteSession(_Session):
         for number in dict.fromkeys(row["id"] for row in listed):
             rows = [row for row in listed if row["id"] == number]
             there = tuple(row["there"] for row in rows if row["there"])
-            found.append(ForeignKey(tuple(row["own"] for row in rows), rows[0]["other"], there))
+            own = tuple(row["own"] for row in rows)
+            found.append(ForeignKey(own, rows[0]["other"], there))
         return found
 
     def copy(self, table: SourceTable, relation: str) -> None:
@@ -274,7 +275,9 @@ class SQLiteSession(_Session):
         for place, column in enumerate(wanted):
             kinds = {k for k in ("integer", "real", "text", "blob") if held[f"{k}{place}"]}
             found[column.name] = _kind_of_values(table, column, kinds)
-        return tuple(SourceColumn(c.name, c.declared, found.get(c.name, c.kind)) for c in columns)
+        return tuple(
+            replace(column, kind=found.get(column.name, column.kind)) for column in columns
+        )
 
 
 def _sqlite_column(row: Mapping[str, Any]) -> SourceColumn:

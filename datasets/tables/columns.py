@@ -151,7 +151,9 @@ def look_at(connection: Connection, table: Table, names: Sequence[str]) -> tuple
                 unit = "microseconds" if high in (True, None) else "nanoseconds"
             look = replace(look, unit=unit)
         else:
-            look = replace(look, low=int(low or 0), high=int(high or 0), has_holes=bool(other))
+            least = int(low or 0)
+            most = int(high or 0)
+            look = replace(look, low=least, high=most, has_holes=bool(other))
         looks.append(look)
     return rows, looks
 

@@ -153,7 +153,8 @@ class Connection:
                 if not data.all():
                     place = offsets[0] + int(np.argmin(data))
                     row = int(np.searchsorted(offsets, place, "right")) - 1
-                    found = bytes(data[offsets[row] - offsets[0] : offsets[row + 1] - offsets[0]])
+                    begin, end = offsets[row : row + 2] - offsets[0]
+                    found = bytes(data[begin:end])
                     raise zero_byte(found.decode("utf-8", "replace"))
                 yield np.diff(offsets), data
 

@@ -92,9 +92,10 @@ def _read(connection: Connection, file: Path) -> Graph:
         )
     # Only now: types without a table grow with the edges that name them.
     counts = {ntype: table.count for ntype, table in types.items()}
-    csc = {
-        t: CSC.from_coo(src, dst, (counts[t[0]], counts[t[2]])) for t, (src, dst, _) in ends.items()
-    }
+    csc = {}
+    for etype, (src, dst, _) in ends.items():
+        sizes = counts[etype[0]], counts[etype[2]]
+        csc[etype] = CSC.from_coo(src, dst, sizes)
     graph = Graph(csc, counts)
     for ntype, nodes_of in types.items():
         for name, values in nodes_of.fields().items():

@@ -179,7 +179,8 @@ class Schema(tables.Tabled):
         return str(self)
 
     def __str__(self) -> str:
-        return "\n\n".join(filter(None, [super().__str__(), "\n".join(self.notes)]))
+        notes = "\n".join(self.notes)
+        return "\n\n".join(filter(None, [super().__str__(), notes]))
 
     def _repr_html_(self) -> str:
         from html import escape

@@ -175,7 +175,8 @@ def _masks_in_time(known: Array, times: Array, shares: Sequence[float]) -> Itera
     in one set, so that sets are about as large as asked for."""
     ordered = np.sort(times[known])
     # The number of rows up to each time.
-    before = np.flatnonzero(np.append(ordered[1:] != ordered[:-1], bool(len(ordered)))) + 1
+    is_last = np.append(ordered[1:] != ordered[:-1], bool(len(ordered)))
+    before = np.flatnonzero(is_last) + 1
     wanted = sum(share > 0 for share in shares)
     if len(before) < wanted:
         raise ValueError(
@@ -201,7 +202,8 @@ def _masks_in_time(known: Array, times: Array, shares: Sequence[float]) -> Itera
 def _drawn_masks(known: Array, shares: Sequence[float]) -> Iterator[Array]:
     rows = np.flatnonzero(known)
     order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(0), device="cpu")
-    bounds = [min(round(sum(shares[:n]) * len(rows)), len(rows)) for n in range(len(shares) + 1)]
+    ends = [round(sum(shares[:n]) * len(rows)) for n in range(len(shares) + 1)]
+    bounds = [min(end, len(rows)) for end in ends]
     for begin, end in zip(bounds, bounds[1:], strict=False):
         mask = np.zeros(len(known), dtype=bool)
         mask[rows[order[begin:end].numpy()]] = True
@@ -274,6 +276,7 @@ class _Part:
         if self.num_words:
             words: Array = (block[:, None] == np.arange(self.num_words)).astype(np.float32)
             return words
-        values = (block.astype(np.float64).reshape(-1, self.width) - self.mean) / self.scale
+        rows = block.astype(np.float64).reshape(-1, self.width)
+        values = (rows - self.mean) / self.scale
         filled: Array = np.where(np.isfinite(values), values, 0).astype(np.float32)
         return filled

@@ -139,8 +139,10 @@ def near_cores(
     All ``allowed`` threads if that is not more than ``workers``. ``nodes`` maps a NUMA node to its
     cores, each with its hardware threads, as DGL and PyG list them.
     """
-    near = [next((cpu for cpu in cpus if cpu in allowed), None) for _, cpus in nodes.get(0, [])]
-    cores = [cpu for cpu in near if cpu is not None]
+    cores = []
+    for _, cpus in nodes.get(0, []):
+        usable = [cpu for cpu in cpus if cpu in allowed]
+        cores += usable[:1]
     return cores if len(cores) > workers else sorted(allowed)
 
 
