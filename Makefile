@@ -103,11 +103,14 @@ gpu:
 	exit $$failed
 
 # Wide features and a narrow model: the loading is what differs. About a minute on 2 cores. Compared with DGL's loader
-# if DGL is installed, else with PyG's if that can run.
+# if DGL is installed, else with PyG's if that can run. On a GPU with PyG's layers and loader, as DGL's wheels know none.
 demo: $(READY) $(DEMO)
-	@peer=$$($(BIN)/python -c 'from pagraph.train.models import peers; print(*peers()[:1])') || exit; \
+	@layers=$$($(BIN)/python -c 'import importlib.util, torch; \
+	print("pyg" if torch.cuda.is_available() and importlib.util.find_spec("torch_geometric") else "")') || exit; \
+	peer=$$($(BIN)/python -c 'import sys; from pagraph.train.models import peers; \
+	print(*[name for name in peers() if name in sys.argv[1:] or not sys.argv[1:]][:1])' $$layers) || exit; \
 	[ "$$peer" ] || echo "no other loader to compare with: DGL is not installed, nor pyg-lib or torch-sparse for PyG's"; \
-	set -x; $(BIN)/pagraph train $(DEMO) $${peer:+--compare $$peer} --epochs 4 --hidden 16
+	set -x; $(BIN)/pagraph train $(DEMO) $${layers:+--layers $$layers} $${peer:+--compare $$peer} --epochs 4 --hidden 16
 
 $(DEMO): | $(READY)
 	@mkdir -p $(@D)

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ from ..train.distributed import (
     joined_world,
     naming_lost_processes,
 )
-from ..train.loop import train
+from ..train.loop import begin_training, in_turn
 from ..train.meeting import DifferentProcessesError, LostProcessError
 from ..train.models import framework_of
 from . import BAD_INPUT, record_error, show_error
@@ -57,10 +58,8 @@ def run(
         work = assign(folder, options, split=split, source=source, world=world)
         if world.is_first:
             click.echo("\n".join(assignment_lines(folder, work)))
-        results = {}
-        for name in names:
-            of_loader = replace(options, loader=name)
-            results[name] = _run(work, of_loader, world, trace_file, checkpoint)
+        by_loader = {name: replace(options, loader=name) for name in names}
+        results = _results(work, by_loader, world, trace_file, checkpoint)
         if world.is_first:
             _report(results, folder, split, work, json_file)
     # Threads of gloo that outlive the group may abort an orderly exit.
@@ -114,34 +113,44 @@ def _options(
     return options
 
 
-def _run(
+def _results(
     work: Assignment,
-    options: TrainOptions,
+    by_loader: Mapping[str, TrainOptions],
     world: World,
     trace_file: Path | None,
     checkpoint: Path | None,
-) -> TrainResult:
+) -> dict[str, TrainResult]:
+    """The results by loader; of two, the epochs take turns."""
+    runs = {}
+    records: dict[str, list[EpochRecord]] = {name: [] for name in by_loader}
     with ExitStack() as stack:
-        reporter = Reporter()
-        tracer = None
-        if world.is_first:
-            together = f", {world.size} processes" if world.size > 1 else ""
-            parts = f"{options.layers}'s layers and {options.loader}'s loader"
-            click.echo(f"{options.model} with {parts} on {options.torch_device()}{together}")
-            reporter = stack.enter_context(ConsoleReporter(options))
-        # With --compare the other loader's run has no timeline.
-        if trace_file is not None and options.loader == "pagraph":
-            path = rank_file(trace_file, world.rank) if world.size > 1 else trace_file
-            tracer = stack.enter_context(Tracer(path))
-        return train(
-            work.task,
-            options,
-            evaluation=work.evaluation,
-            world=world,
-            reporter=reporter,
-            tracer=tracer,
-            checkpoint=checkpoint,
-        )
+        for name, options in by_loader.items():
+            device = options.torch_device()
+            reporter = Reporter()
+            tracer = None
+            if world.is_first:
+                together = f", {world.size} processes" if world.size > 1 else ""
+                parts = f"{options.layers}'s layers and {name}'s loader"
+                click.echo(f"{options.model} with {parts} on {device}{together}")
+                title = f"  with {name}'s loader" if len(by_loader) > 1 else ""
+                reporter = stack.enter_context(ConsoleReporter(options, title))
+            # With --compare the other loader's run has no timeline.
+            if trace_file is not None and name == "pagraph":
+                path = rank_file(trace_file, world.rank) if world.size > 1 else trace_file
+                tracer = stack.enter_context(Tracer(path))
+            runs[name] = partial(
+                begin_training,
+                work.task,
+                options,
+                evaluation=work.evaluation,
+                world=world,
+                reporter=reporter,
+                tracer=tracer,
+                checkpoint=checkpoint,
+            )
+        for name, record in in_turn(runs, device):
+            records[name].append(record)
+    return {name: TrainResult(by_loader[name], tuple(of)) for name, of in records.items()}
 
 
 def rank_file(path: Path, rank: int) -> Path:
@@ -208,10 +217,11 @@ def _one_prints(world: World) -> Iterator[None]:
 
 
 class ConsoleReporter(Reporter):
-    """Prints a line per epoch, and on a terminal a progress bar of its batches."""
+    """Prints a line per epoch, with the title at its end, and on a terminal a progress bar."""
 
-    def __init__(self, options: TrainOptions) -> None:
+    def __init__(self, options: TrainOptions, title: str = "") -> None:
         self._epochs = options.epochs
+        self._title = title
         self._console = plain_console()
         self._progress = Progress(
             TextColumn("{task.description}"),
@@ -225,7 +235,6 @@ class ConsoleReporter(Reporter):
         self._bar = self._progress.add_task("batches", total=None)
 
     def __enter__(self) -> ConsoleReporter:
-        self._progress.start()
         return self
 
     def __exit__(self, *_error: Any) -> None:
@@ -241,12 +250,15 @@ class ConsoleReporter(Reporter):
 
     def batch(self, epoch: int, done: int, total: int) -> None:
         """Move the bar."""
-        text = f"epoch {epoch + 1}/{self._epochs}"
+        text = f"epoch {epoch + 1}/{self._epochs}{self._title}"
+        self._progress.start()  # if it is not there: a terminal shows one bar at a time
         self._progress.update(self._bar, completed=done, total=total, description=text)
 
     def epoch(self, record: EpochRecord) -> None:
         """Print the epoch's line."""
-        self._console.print(epoch_line(record, self._epochs), soft_wrap=True)
+        self._progress.live.stop()
+        line = epoch_line(record, self._epochs) + self._title
+        self._console.print(line, soft_wrap=True)
 
 
 def epoch_line(record: EpochRecord, epochs: int) -> str:
@@ -353,10 +365,18 @@ def result_line(result: TrainResult, *, title: str) -> str:
     shown = ", ".join(f"test {_TITLES[metric]} {value:.2%}" for metric, value in tested)
     at = f"at the best validation {_TITLES[name]} {val:.2%} (epoch {best.epoch + 1})"
     line = f"{title}: {shown} {at}"
+    if result.options.torch_device().type == "cuda":
+        # Clocks are read when the device has done its work: it had none while a batch was awaited.
+        line += f", the GPU waited {_waiting(result):.1%} of the time"
     if result.hit_rate is None:
         return line
     rates = f"{result.hit_rate:.1%} of rows, {result.byte_hit_rate:.1%} of bytes"
     return f"{line}, cache hit rate {rates}"
+
+
+def _waiting(result: TrainResult) -> float:
+    """Share of the epochs in which batches were waited for; medians."""
+    return result.median_seconds("loading_seconds") / result.median_seconds("seconds")
 
 
 def comparison_lines(peer: TrainResult, ours: TrainResult) -> list[str]:

@@ -58,29 +58,28 @@ class Begun:
 
     Attributes:
         origin: The ticket of a batch that the device samples, or the ``Sampled`` of the CPU.
+        lanes: Its lane, until that is given back.
         held: Holds the memory that is read.
     """
 
     origin: Any
     recording: Recording
-    lane: Lane
+    lanes: list[Lane]
     slab: Tensor
     made_for: Stream
     begun: Event
     ready: Event
     fields: list[FieldReach]
     held: list[object]
-    is_open: bool = True
 
     def close(self) -> None:
         """Give the lane back once the device is through; safe to call twice."""
-        if self.is_open:
-            self.is_open = False
+        if self.lanes:
             self.ready.wait()
-            self.recording.free.append(self.lane)
+            self.recording.give_back(self.lanes)
 
     def __del__(self) -> None:
-        if self.is_open and self.recording.pid == os.getpid():  # A child has no device.
+        if self.lanes and self.recording.pid == os.getpid():  # A child has no device.
             self.close()
 
 
@@ -261,11 +260,17 @@ class DeviceProgram:
 
     def begin(self, ticket: Ticket, recorder: EpochRecorder) -> Begun | None:
         """Tell the device to make a batch, without a wait; None: it must be made the long way."""
-        if not self.is_possible or not self._lock.acquire(blocking=False):
+        if not self.is_possible:
             return None
         begin = time.perf_counter_ns()
         accelerator = self._accelerator
+        has_lock: list[bool] = []
         try:
+            # In one call of C, as lanes move: after Ctrl-C it is known whether there is a lock to
+            # release.
+            has_lock.extend(map(self._lock.acquire, (False,)))
+            if not has_lock[0]:
+                return None
             now = self._now()
             if now is None:
                 return None
@@ -292,13 +297,14 @@ class DeviceProgram:
                 reading = self._stream
                 # After what the user has written to fields, and what the memory was used for.
                 reading.wait_for(passed)
-                recording.free.popleft()
+                lanes: list[Lane] = []
                 try:
+                    recording.take(lanes)
                     begun = reading.record()
                     lane.replay()
                     ready = reading.record()
                     # The cached rows are let go: from here on the order of the stream is enough.
-                    return Begun(ticket, recording, lane, slab, user, begun, ready, fields, held)
+                    return Begun(ticket, recording, lanes, slab, user, begun, ready, fields, held)
                 except BaseException:
                     # Nobody knows how far the device is: the lane is not used again, and no vertex
                     # stays known.
@@ -311,7 +317,9 @@ class DeviceProgram:
                 raise
             return None  # the long way makes room
         finally:
-            self._lock.release()
+            # No call before it, as which ends Ctrl-C may come.
+            if has_lock and has_lock[0]:
+                self._lock.release()
             recorder.spent("sampling", begin)
 
     def send(self, sampled: Any, recorder: EpochRecorder) -> Begun | None:
@@ -349,37 +357,29 @@ class DeviceProgram:
         if tuple([field.reach.layout for field in known]) != recording.layouts:
             return None
         held = [field.held for field in known]
-        try:
-            lane = recording.free.popleft()
-        except IndexError:
-            return None
         stream = self._stream
-        sent = False
+        lanes: list[Lane] = []
         try:
+            if not recording.take(lanes):
+                return None
             with stream.use():
                 # Of that stream: nobody has to wait for the user's.
                 slab = self._accelerator.empty((recording.nbytes,), torch.uint8)
                 given = front.given(found.arrays, recording.places)
-                recording.tell(lane, slab, known, words, given)
+                recording.tell(lanes[0], slab, known, words, given)
                 with self._enqueuing:
                     begun = stream.record()
-                    try:
-                        lane.replay()
-                        ready = stream.record()
-                    except BaseException:
-                        # Nobody knows how far the device is with what it was given.
-                        self._accelerator.synchronize()
-                        raise
-                    sent = True
-        except RuntimeError as error:
-            if not is_out_of_memory(error):
+                    lanes[0].replay()
+                    ready = stream.record()
+                # The cached rows are let go: from here on the order of the stream is enough.
+                return Begun(sampled, recording, lanes, slab, stream, begun, ready, known, held)
+        except BaseException as error:
+            # Nobody knows how far the device is with what it was given.
+            self._accelerator.synchronize()
+            recording.give_back(lanes)
+            if not isinstance(error, Exception) or not is_out_of_memory(error):
                 raise
             return None  # the long way makes room
-        finally:
-            if not sent:
-                recording.free.append(lane)
-        # The cached rows are let go: from here on the order of the stream is enough.
-        return Begun(sampled, recording, lane, slab, stream, begun, ready, known, held)
 
     def _now(self) -> tuple[Recording, list[FieldReach], object] | None:
         """What is recorded for the fields as they are now, how each is read, and what holds the
@@ -586,13 +586,12 @@ class DeviceProgram:
         try:
             begun.ready.wait()
             begin = time.perf_counter_ns()
-            words = begun.lane.out.tolist()
+            words = begun.lanes[0].out.tolist()
         except BaseException:  # Ctrl-C, most likely while it waits: a traceback may be kept.
             begun.close()
             raise
         recording = begun.recording
-        begun.is_open = False
-        recording.free.append(begun.lane)
+        recording.give_back(begun.lanes)
         recorder.device_time("reading", begun.begun, begun.ready)
         self._made += 1
         if words[DAMAGED]:

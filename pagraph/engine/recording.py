@@ -308,6 +308,22 @@ class Recording:
                 mark_padding(mark, state, capacity, layout, slab_at=self.slab_at, offset=offset)
         out.copy_(state[: self.slab_at], non_blocking=True)
 
+    # A lane moves in one call of C, before or after which Ctrl-C comes: it is never lost, nor in
+    # two places.
+
+    def take(self, lanes: list[Lane]) -> bool:
+        """Put a free lane into the list; whether there was one. Safe from any thread."""
+        try:
+            lanes.extend(map(deque.popleft, (self.free,)))
+        except IndexError:
+            return False
+        return True
+
+    def give_back(self, lanes: list[Lane]) -> None:
+        """Free the lane in the list, if there is one."""
+        if lanes:
+            self.free.extend(map(list.pop, (lanes,)))
+
     def tell(
         self,
         lane: Lane,

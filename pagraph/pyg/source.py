@@ -400,20 +400,26 @@ class SubgraphSource:
     ) -> Any:
         """See ``ProgramSource``: a batch joined of what a device has made."""
         view = self._view
-        ticket = origin.batch.ticket if isinstance(origin, Sampled) else origin
         if view.transform_sampler_output is not None:
             return None
         subgraph = subgraph_of(arrays, known, edges)
         output = output_of(subgraph, hetero=False)
         output.metadata = arrays[-1], None
-        reading = self._joiner.plan(output, subgraph.hop_ends)
+        # Where attributes came or went, the batch is now made the long way.
+        if isinstance(origin, Sampled):
+            # The CPU had to know what to read.
+            ticket = origin.batch.ticket
+            reading = origin.batch.reading
+            if not self._joiner.is_current(reading):
+                return None
+        else:
+            ticket = origin
+            reading = self._joiner.plan(output, subgraph.hop_ends)
+            if reading.levels is None or reading.versions:
+                return None
+            if [read.key for read in reading.reads] != [key for key, _ in rows]:
+                return None
         levels = reading.levels
-        if levels is None or reading.versions:
-            return None
-        keys = [read.key for read in reading.reads]
-        if keys != [key for key, _ in rows]:
-            # Attributes came or went, as the batch will find that is now made the long way.
-            return None
         batch = self._joiner.join(output, reading, [tensor for _, tensor in rows])
         if self._whole is None or self._whole[0] is not levels:
             # Attributes of neither vertices nor edges may lie elsewhere.

@@ -118,7 +118,7 @@ class Checkpoint:
             "graphs": self._graphs,
             "model": model.state_dict(),
             "optimizer": optimizer.state_dict(),
-            "random": self._world.gather(_random_state(self._options.torch_device())),
+            "random": self._world.gather(random_state(self._options.torch_device())),
             "records": [asdict(record) for record in records],
         }
         self._world.together(lambda: self._write(state) if self._writes else None)
@@ -181,9 +181,7 @@ class Checkpoint:
             model.load_state_dict(state["model"])
             optimizer.load_state_dict(state["optimizer"])
             random = state["random"][self._world.rank]
-            torch.set_rng_state(random["cpu"])
-            if "cuda" in random and self._options.torch_device().type == "cuda":
-                torch.cuda.set_rng_state(random["cuda"], self._options.torch_device())
+            set_random_state(random, self._options.torch_device())
         except (AttributeError, KeyError, IndexError, RuntimeError, TypeError, ValueError):
             raise self._damaged() from None
         return records
@@ -209,12 +207,19 @@ def _described(task: Task) -> str:
     return f"{task} ({digest[:8]})"
 
 
-def _random_state(device: torch.device) -> dict[str, torch.Tensor]:
+def random_state(device: torch.device) -> dict[str, torch.Tensor]:
     """State of dropout's random generators."""
     state = {"cpu": torch.get_rng_state()}
     if device.type == "cuda":
         state["cuda"] = torch.cuda.get_rng_state(device)
     return state
+
+
+def set_random_state(state: dict[str, torch.Tensor], device: torch.device) -> None:
+    """Have the generators go on from what :func:`random_state` returned."""
+    torch.set_rng_state(state["cpu"])
+    if "cuda" in state and device.type == "cuda":
+        torch.cuda.set_rng_state(state["cuda"], device)
 
 
 def _record(saved: dict[str, Any]) -> EpochRecord:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
@@ -25,7 +25,7 @@ from ..stats import Tracer
 from ..stats.reads import CACHE_TIER, FieldStats
 from ..system.checks import StrPath
 from ..system.units import in_mebibytes
-from .checkpoint import Checkpoint, open_checkpoint
+from .checkpoint import Checkpoint, open_checkpoint, random_state, set_random_state
 from .distributed import ALONE, World, data_parallel
 from .evaluate import Evaluation
 from .models import framework_of
@@ -71,6 +71,55 @@ def train(
         ValueError: The checkpoint is of another run, or ``memory`` is too little.
         FormatError: The checkpoint is damaged.
     """
+    epochs = begin_training(
+        task,
+        options,
+        evaluation=evaluation,
+        world=world,
+        reporter=reporter,
+        tracer=tracer,
+        checkpoint=checkpoint,
+    )
+    return TrainResult(options, tuple(epochs))
+
+
+def in_turn(
+    runs: Mapping[str, Callable[[], Iterator[EpochRecord]]], device: torch.device
+) -> Iterator[tuple[str, EpochRecord]]:
+    """Begin several runs by name, and go through their epochs in turn: what else a machine does
+    disturbs all of them.
+
+    Each has the random numbers of torch and NumPy that it would have by itself.
+    """
+    left: dict[str, Iterator[EpochRecord]] = {}
+    states = {}
+    for name, begin in runs.items():
+        left[name] = begin()
+        states[name] = random_state(device), np.random.get_state()
+    while left:
+        for name, epochs in list(left.items()):
+            of_torch, of_numpy = states[name]
+            set_random_state(of_torch, device)
+            np.random.set_state(of_numpy)
+            record = next(epochs, None)
+            states[name] = random_state(device), np.random.get_state()
+            if record is None:
+                del left[name]
+            else:
+                yield name, record
+
+
+def begin_training(
+    task: Task,
+    options: TrainOptions,
+    *,
+    evaluation: Evaluation | None = None,
+    world: World = ALONE,
+    reporter: Reporter | None = None,
+    tracer: Tracer | None = None,
+    checkpoint: StrPath | None = None,
+) -> Iterator[EpochRecord]:
+    """What :func:`train` does, up to the first epoch; the iterator goes through the epochs."""
     reporter = reporter or Reporter()
     evaluation = evaluation or task.evaluation()
     framework = framework_of(options.layers)
@@ -111,13 +160,13 @@ def train(
         reporter=reporter,
     )
     saved = open_checkpoint(checkpoint, task, options, world)
-    return TrainResult(options, tuple(_epochs(run, model, evaluation, world, saved)))
+    return _epochs(run, model, evaluation, world, saved)
 
 
 def _epochs(
     run: _Run, model: nn.Module, evaluation: Evaluation, world: World, saved: Checkpoint | None
-) -> list[EpochRecord]:
-    """Run all epochs, or those after a checkpoint."""
+) -> Iterator[EpochRecord]:
+    """Go through all epochs. Those before a checkpoint are given as they were."""
     options = run.options
     optimizer = run.optimizer
     records: list[EpochRecord] = [] if saved is None else saved.restore(model, optimizer)
@@ -127,6 +176,7 @@ def _epochs(
         passes = -(-run.steps // len(run.loader))
         run.loader.set_epoch(len(records) * passes)
         run.reporter.resumed(len(records))
+    yield from records
     for epoch in range(len(records), options.epochs):
         record = EpochRecord.of(epoch, world.gather(run.epoch(epoch)))
         is_last = epoch + 1 == options.epochs
@@ -137,7 +187,7 @@ def _epochs(
         if saved is not None:
             saved.save(model, optimizer, records)
         run.reporter.epoch(record)
-    return records
+        yield record
 
 
 def _loader_arguments(options: TrainOptions, world: World) -> dict[str, Any]:

@@ -114,6 +114,9 @@ def test_compare_runs_both_and_prints_a_table(folder, tmp_path):
     result = run(folder, *QUICK, "--compare", "dgl", "--json", tmp_path / "report.json")
     assert result.exit_code == 0, result.output
     assert len(re.findall(EPOCH, result.stdout, re.MULTILINE)) == 4
+    # In turn, so that a busy machine disturbs both.
+    order = re.findall(r"^epoch (\d)/2 .*  with (\w+)'s loader$", result.stdout, re.MULTILINE)
+    assert order == [("1", "dgl"), ("1", "pagraph"), ("2", "dgl"), ("2", "pagraph")]
     assert re.search(r"^ +dgl +pagraph +ratio$", result.stdout, re.MULTILINE)
     for row in ("loading", "computing", "epoch"):
         assert re.search(

@@ -164,7 +164,7 @@ class Skipping(RecordingAccelerator):
         return lambda: None if self.skips else work()
 
 
-@pytest.mark.parametrize(("sampling_device", "most"), [("auto", 130), ("cpu", 151)])
+@pytest.mark.parametrize(("sampling_device", "most"), [("auto", 129), ("cpu", 141)])
 def test_a_batch_makes_few_calls_and_launches_nothing_by_itself(monkeypatch, sampling_device, most):
     """See ``benchmarks/gpu_host.py``."""
     device = use(monkeypatch, Skipping())

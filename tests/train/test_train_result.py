@@ -2,7 +2,9 @@ import json
 from dataclasses import replace
 
 import pytest
+import torch
 
+from pagraph.cli.train_run import result_line
 from pagraph.train import EpochRecord, TrainOptions, TrainResult
 from pagraph.train.result import RankRecord
 
@@ -27,6 +29,13 @@ def test_best_is_the_first_epoch_with_the_highest_validation_accuracy():
     )
     assert found.best.epoch == 2
     assert (found.val_accuracy, found.test_accuracy) == (0.7, 0.6)
+
+
+def test_the_summary_says_how_long_a_gpu_waited(monkeypatch):
+    found = result(record(0, 0.5, 0.5), record(1, 0.5, 0.5, seconds=0.5), record(2, seconds=0.5))
+    assert "the GPU" not in result_line(found, title="pagraph")
+    monkeypatch.setattr(TrainOptions, "torch_device", lambda options: torch.device("cuda", 0))
+    assert ", the GPU waited 50.0% of the time, cache" in result_line(found, title="pagraph")
 
 
 def test_an_accuracy_of_zero_counts():
