@@ -26,17 +26,15 @@ __version__ = "0.1.0"
 
 
 def _check_numpy() -> None:
-    """Refuse a pair of torch and numpy that would fail later, and in other words: "Numpy is not
-    available"."""
+    """Refuse versions of torch and numpy that would fail later with "Numpy is not available"."""
     try:
         torch, numpy = version("torch"), version("numpy")
-    except PackageNotFoundError:  # what says its version in another way, if anything is there
+    except PackageNotFoundError:  # installed without metadata, or not at all
         return
     if int(numpy.split(".")[0]) >= 2 and tuple(map(int, torch.split(".")[:2])) < (2, 3):
         raise ImportError(
             f"torch {torch} was built for numpy 1 and cannot use numpy {numpy}: pip install "
-            "'numpy<2', "
-            "or take torch 2.3 or newer"
+            "'numpy<2', or take torch 2.3 or newer"
         )
 
 
@@ -149,8 +147,8 @@ __all__ = [
 
 
 def load_ipython_extension(shell: Any) -> None:
-    """``%load_ext pagraph``: loaders of DGL and PyG that a notebook makes from now on are ours, and
-    ``%pagraph`` shows them."""
+    """``%load_ext pagraph``: replace DGL's and PyG's loaders in a notebook; ``%pagraph`` shows
+    them."""
     from .run.notebook import load
 
     load(shell)

@@ -1,4 +1,4 @@
-"""The process of the command ``pagraph``, which is also ``python -m pagraph``."""
+"""The command ``pagraph``, also ``python -m pagraph``."""
 
 import atexit
 import gc
@@ -10,18 +10,18 @@ __all__ = ["program"]
 
 
 def program() -> None:
-    """Run the command line as the only work of this process."""
+    """Run the command line; the process does nothing else."""
     if sys.argv[1:2] == ["import"]:
         atexit.register(_leave_garbage)
     main(prog_name="pagraph")
 
 
 def _leave_garbage() -> None:
-    """Let Python end without its last looks for garbage among torch's half a million objects.
+    """Skip Python's last garbage collection, which looks at torch's half a million objects.
 
-    They take a fifth of a small import, for memory that the system takes back anyway.
+    It takes a fifth of a small import, for memory that the system takes back anyway.
     """
-    # Triton calls it a leak, a line for each of its objects.
+    # Triton would print a line about a leak for each of its objects.
     if "triton" not in sys.modules:
         gc.freeze()
 

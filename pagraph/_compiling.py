@@ -1,6 +1,6 @@
-"""When this process compiled kernels, and the one line that says so.
+"""When this process compiled kernels, and the notice about it.
 
-Apart from ``_jit``, which imports numba: whoever books times needs only this.
+It is separate from ``_jit``, so that code that counts times does not import numba.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from contextlib import contextmanager
 _log = logging.getLogger("pagraph")
 
 SAID_AFTER = 1_000_000_000
-"""Nanoseconds of compiling after which a line says so: who waits a second begins to wonder."""
+"""Nanoseconds of compiling after which the notice appears: users wonder after a second."""
 
 NOTICE = (
     "pagraph: compiling kernels for this machine, once: some seconds; `pagraph warmup` does it "
@@ -23,23 +23,25 @@ NOTICE = (
 )
 
 spans: list[tuple[int, int]] = []
-"""When kernels were compiled, as begins and ends by ``time.perf_counter_ns``.
+"""When kernels were compiled: begins and ends by ``time.perf_counter_ns``.
 
-Ascending and apart: numba compiles under one lock of the process. Appended to under that lock, and
-read without one, as an append is atomic.
+They ascend and do not overlap, since numba compiles under one lock of the process. They are
+appended under that lock, and read without a lock, because appending is atomic.
 """
 
-_running: list[int] = []  # when the compilation under way began; under numba's lock, too
+_running: list[int] = []  # begin of the compilation under way; also under numba's lock
 _said: list[bool] = []
 
 
 @contextmanager
 def compiling() -> Iterator[None]:
-    """Around the compilation of a kernel; those within, of the kernels that it calls, count as part
-    of it. The caller holds numba's lock."""
+    """Note the time of a block that compiles a kernel, including the kernels that it calls.
+
+    The caller holds numba's lock.
+    """
     now = time.perf_counter_ns()
     if _running:
-        # A batch's kernel takes seconds: the line appears meanwhile, not when it is done.
+        # A batch's kernel takes seconds, so the notice must appear while it is compiled.
         _say_if_long(now - _running[0])
         yield
         return
@@ -53,8 +55,7 @@ def compiling() -> Iterator[None]:
 
 
 def compiled_within(begin: int, end: int) -> set[tuple[int, int]]:
-    """The spans that overlap a stretch of time, whichever thread compiled: the others wait for the
-    same lock."""
+    """The spans that overlap a stretch of time, of all threads, since others wait for the lock."""
     found = set()
     for span in reversed(spans):
         if span[1] <= begin:
@@ -80,6 +81,6 @@ def _say_if_long(under_way: int) -> None:
         return
     _said.append(True)
     _log.info(NOTICE.removeprefix("pagraph: "))
-    # Where a person looks; PAGRAPH_QUIET is for programs whose stderr another one reads.
+    # On stderr, where users look. PAGRAPH_QUIET is for programs whose stderr is parsed.
     if not os.environ.get("PAGRAPH_QUIET"):
         sys.stderr.write(NOTICE + "\n")

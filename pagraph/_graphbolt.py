@@ -1,5 +1,7 @@
-"""Placeholder for a GraphBolt binary that cannot load, so that ``import dgl`` works without it;
-imports no DGL."""
+"""A placeholder for a GraphBolt binary that cannot load, so that ``import dgl`` works without it.
+
+This module does not import DGL.
+"""
 
 from __future__ import annotations
 
@@ -16,15 +18,14 @@ _NAME = "dgl.graphbolt"
 
 
 class GraphBoltMissingError(MissingDependencyError):
-    """GraphBolt was used, but its binary does not exist for this torch."""
+    """GraphBolt was used, but DGL has no binary of it for this torch."""
 
 
 class _Placeholder(ModuleType):
-    """Takes GraphBolt's place in ``sys.modules``; every use of it says what is missing."""
+    """Replaces GraphBolt in ``sys.modules``; every use of it raises what is missing."""
 
     class FusedCSCSamplingGraph:
-        """Class that ``dgl.distributed`` tests every graph for; none is one, as none can be
-        made."""
+        """A class for ``isinstance`` in ``dgl.distributed``; no object of it can be made."""
 
         def __init__(self, *args: Any, **kwargs: Any) -> None:
             raise _missing("FusedCSCSamplingGraph")
@@ -40,20 +41,19 @@ def _missing(name: str) -> GraphBoltMissingError:
 
     return GraphBoltMissingError(
         f"dgl.graphbolt.{name} needs DGL's GraphBolt binary, which this DGL does not have for "
-        "torch "
-        f"{torch.__version__}; everything outside dgl.graphbolt works"
+        f"torch {torch.__version__}; everything outside dgl.graphbolt works"
     )
 
 
 def is_placeholder(module: ModuleType) -> bool:
-    """Whether a module stands in for GraphBolt."""
+    """Whether a module is the placeholder for GraphBolt."""
     return isinstance(module, _Placeholder)
 
 
 def stand_in(spec: ModuleSpec) -> None:
-    """Put the placeholder in GraphBolt's place where the DGL of ``spec`` cannot load its own.
+    """Install the placeholder if the DGL of ``spec`` cannot load its GraphBolt.
 
-    DGL 2.1's wheel holds one GraphBolt binary for each torch from 2.0 to 2.2 and refuses to import
+    DGL 2.1's wheel has a GraphBolt binary for each torch from 2.0 to 2.2, and cannot be imported
     with any other.
     """
     if not _graphbolt_loads(spec):
@@ -66,8 +66,7 @@ def stand_in(spec: ModuleSpec) -> None:
 
 
 def _graphbolt_loads(spec: ModuleSpec) -> bool:
-    """Whether ``import dgl.graphbolt`` can work: it is absent, or its binary for this torch is
-    there."""
+    """Whether DGL has no GraphBolt, or one with a binary for this torch."""
     import torch
 
     folder = Path(spec.origin or "").parent
@@ -79,7 +78,10 @@ def _graphbolt_loads(spec: ModuleSpec) -> bool:
 
 
 def _has_datapipes(folder: Path) -> bool:
-    """GraphBolt before DGL 2.4 imports torchdata.datapipes, which torchdata dropped in 0.10."""
+    """Whether GraphBolt's import of torchdata.datapipes works, or is not needed.
+
+    Before DGL 2.4 GraphBolt imports it; torchdata dropped it in 0.10.
+    """
     if not (folder / "graphbolt" / "base.py").exists():
         return True
     if "torchdata" not in (folder / "graphbolt" / "base.py").read_text(encoding="utf-8"):
@@ -91,6 +93,6 @@ def _has_datapipes(folder: Path) -> bool:
 
 
 def _forget_failed_import() -> None:
-    """Drop what an import of DGL that failed earlier in this process left behind."""
+    """Remove modules that a failed import of DGL left in this process."""
     for name in [n for n in sys.modules if n.startswith("dgl.")]:
         del sys.modules[name]

@@ -1,5 +1,4 @@
-"""The one place that owns numba: compiler flags, the on-disk cache of compiled kernels, software
-prefetch."""
+"""The use of numba: compiler flags, the on-disk cache of kernels, intrinsics such as prefetch."""
 
 import atexit
 import contextlib
@@ -30,7 +29,8 @@ from ._postponed import collection_later, signals_later
 
 
 def _kernel_digest() -> str:
-    """Digest of all kernel sources: numba does not see when a kernel in another file changes."""
+    """Digest of all kernel sources, since numba does not notice changes of kernels in other
+    files."""
     here = Path(__file__).parent
     digest = hashlib.sha256()
     kernels = [
@@ -47,14 +47,13 @@ def _kernel_digest() -> str:
 _temporary: list[str] = []
 
 NOT_KEPT = "there is no folder that only you may write to; set XDG_CACHE_HOME to one"
-"""Why :func:`cache_state` says that kernels do not outlive the process."""
+"""Why kernels do not outlive the process, if :func:`cache_state` says so."""
 
 
 def cache_state() -> tuple[str, bool, int]:
-    """The folder of compiled kernels, whether it outlives the process, and how many of its kernels
-    are compiled.
+    """The folder of compiled kernels, whether it outlives the process, and its number of kernels.
 
-    The folder is empty where they are in none.
+    The folder is "" if kernels are not kept.
     """
     if not _CACHE_DIR:
         return "", False, 0
@@ -66,9 +65,9 @@ def cache_state() -> tuple[str, bool, int]:
 
 
 def _cache_dir() -> str:
-    """Where compiled kernels are kept, "" for nowhere.
+    """The folder for compiled kernels; "" if there is none.
 
-    Never inside the package: leftovers would survive an uninstall.
+    It is never inside the package, where files would survive an uninstall.
     """
     version = f"py{sys.version_info[0]}{sys.version_info[1]}-numba{numba.__version__}"
     name = os.path.join("pagraph", f"{version}-{_kernel_digest()}")
@@ -99,15 +98,17 @@ def _temporary_dir() -> str:
 
 
 def _private_folder(root: str, name: str, dangers: list[str]) -> str | None:
-    """The folder of that name in another, made if need be; None if it cannot be, or adds why it
-    must not be used."""
+    """The folder ``name`` below ``root``, created if necessary; None if it cannot be used.
+
+    If it is unsafe, the reason is added to ``dangers``.
+    """
     if not os.path.isabs(root):
         return None
     folder = os.path.realpath(os.path.join(root, name))
     try:
         danger = _danger(folder)
     except OSError:
-        # A file system that is read-only, or a path through a file: the next root may do.
+        # A read-only file system, or a path through a file. The next root may work.
         return None
     if danger:
         dangers.append(danger)
@@ -116,27 +117,27 @@ def _private_folder(root: str, name: str, dangers: list[str]) -> str | None:
 
 
 def _danger(folder: str) -> str | None:
-    """Who else may change what is in a folder, or put another one in its place: its content is
-    unpickled.
+    """Why others than this user and root could change a folder's content; None if they cannot.
 
-    What is missing of the path, without links, is made. None: nobody but this user and root.
+    This matters because the content is unpickled. Missing parts of the path, which has no links,
+    are created.
     """
     is_open = True
     for part in [*reversed(Path(folder).parents), Path(folder)]:
         with contextlib.suppress(FileExistsError):
             if not part.is_dir():
-                # Of each part: makedirs leaves all but the last to the umask.
+                # Part by part, because makedirs applies the mode only to the last.
                 part.mkdir(mode=0o700)
         found = part.stat()
         if found.st_uid not in (0, os.getuid()):
             return f"{part} belongs to the user {found.st_uid}"
-        # Where the sticky bit is set, others can neither rename nor replace what is not theirs.
+        # With the sticky bit, others can neither rename nor replace what is not theirs.
         if is_open and found.st_mode & 0o022 and not found.st_mode & stat.S_ISVTX:
             return f"others may write to {part}"
-        # What is below one that others cannot enter is safe.
+        # Everything below a folder that others cannot enter is safe.
         is_open = is_open and bool(found.st_mode & 0o011)
-    # numba makes folders and files in it as the umask says. That is of the process, not of the
-    # thread, and stays as it is: where nobody else can enter, it does not matter.
+    # numba creates folders and files in it with the umask, which belongs to the whole process and
+    # is not changed here. So others must not be able to enter.
     if found.st_mode & 0o077:
         return f"others may enter {folder}"
     return None
@@ -148,8 +149,8 @@ _CACHE_DIR = _cache_dir()
 def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
     """Compile a free function on arrays: releases the GIL, cached on disk, no fastmath.
 
-    It can neither allocate nor return an array: without numba's runtime no array is counted, which
-    takes a third of the code, and of the time to compile it, away.
+    It can neither allocate nor return an array. So numba's runtime, which counts references to
+    arrays, is not needed: this saves a third of the code and of the compile time.
     """
     return _compiled(function, allocates=False)
 
@@ -160,15 +161,14 @@ def allocating_kernel(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def inlined(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A few lines that kernels share, copied into each of them; unlike a kernel they may return
-    parts of arrays."""
+    """A short function that is inlined into kernels; unlike a kernel it may return slices."""
     jitted: Callable[..., Any] = numba.njit(inline="always")(function)
     return jitted
 
 
 def _compiled(function: Callable[..., Any], *, allocates: bool) -> Callable[..., Any]:
     before = numba.config.CACHE_DIR
-    # Read while decorating only; other libraries keep their own.
+    # numba reads it only while decorating, so it is restored for other libraries.
     numba.config.CACHE_DIR = _CACHE_DIR
     try:
         compiled: Any = numba.njit(
@@ -177,21 +177,21 @@ def _compiled(function: Callable[..., Any], *, allocates: bool) -> Callable[...,
     finally:
         numba.config.CACHE_DIR = before
     if _CACHE_DIR and not Path(compiled._cache.cache_path).is_relative_to(_CACHE_DIR):
-        compiled._cache = NullCache()  # numba took one of its own, as of a full disk
+        compiled._cache = NullCache()  # numba chose another folder, for example on a full disk
     load = compiled.compile
 
     def load_whole(signature: Any) -> Any:
-        # Compiling makes so many objects that their collection took 15 % of the time, more in a
-        # process with many objects of its own.
+        # Compiling creates many objects, whose garbage collection took 15 % of the time, and more
+        # in a process with many other objects.
         with signals_later(), collection_later():
             try:
                 return load(signature)
-            except OSError:  # a full disk, or a folder that is gone: costs the cache, not the run
+            except OSError:  # a full disk, or a removed folder: go on without the cache
                 compiled._cache = NullCache()
                 return load(signature)
 
     compiled.compile = load_whole
-    # What numba asks when another kernel calls this one. What Python calls it compiles apart.
+    # numba uses this when another kernel calls this one. What Python calls is compiled separately.
     part = numba.njit(
         nogil=True,
         no_cpython_wrapper=True,
@@ -209,11 +209,11 @@ _FLAGS = {name: option.default for name, option in Flags.options.items()}
 
 
 class _QuickFlags(Flags):
-    """numba's flags, with their values at once.
+    """numba's flags with faster ``values``.
 
-    They are part of the key by which numba looks up candidates of each operator and call, and are
-    hashed and compared 30,000 times for a loader's kernels: 26 and 39 us by numba's properties, 1
-    and 0.6 by dictionaries.
+    They are part of the key by which numba looks up each operator and call. For a loader's kernels
+    they are hashed and compared 30,000 times. That takes 26 and 39 us by numba's properties, and 1
+    and 0.6 us by dictionaries.
     """
 
     __slots__ = ()
@@ -224,7 +224,7 @@ class _QuickFlags(Flags):
 
 
 class _TimedCompiler(Compiler):
-    """numba's compiler; when it works is known."""
+    """numba's compiler, whose times are noted."""
 
     def compile_extra(self, func: Any) -> Any:
         self.state.flags = _QuickFlags(self.state.flags)
@@ -233,11 +233,11 @@ class _TimedCompiler(Compiler):
 
 
 class _PartCompiler(_TimedCompiler):
-    """Compiles a kernel that another one calls, to code that is linked into the caller's.
+    """Compiles a kernel that another one calls to code that is only linked into the caller's.
 
-    numba makes a library of each function: optimised, turned into machine code, linked into that of
-    each caller, and there optimised and turned into machine code again. Of a batch's 60 functions
-    only six are called from Python; to finish these alone takes a third of the time.
+    numba optimises each function and turns it into machine code, then links it into each caller,
+    and does both there again. Of a batch's 60 functions only six are called from Python. To finish
+    only these takes a third of the time.
     """
 
     def compile_extra(self, func: Any) -> Any:
@@ -246,7 +246,7 @@ class _PartCompiler(_TimedCompiler):
 
 
 class _PartLibrary(JITCodeLibrary):
-    """Code of a :class:`_PartCompiler`: not optimised alone, and without machine code."""
+    """Code of a :class:`_PartCompiler`, not optimised and without machine code."""
 
     @property
     def codegen(self) -> Any:
@@ -255,22 +255,22 @@ class _PartLibrary(JITCodeLibrary):
     def finalize(self) -> None:
         self._raise_if_finalized()
         for library in dict.fromkeys(self._linking_libraries):
-            # What to do when the code is loaded again; numba 0.59 has no such thing.
+            # Callbacks for when the code is loaded again; numba 0.59 does not have them.
             getattr(self, "_reload_init", set()).update(getattr(library, "_reload_init", ()))
             self._final_module.link_in(library._get_module_for_linking(), preserve=True)
         self._finalized = True
 
     def get_pointer_to_function(self, name: str) -> int:
         self._ensure_finalized()
-        return 0  # as numba has it for a function that is not there
+        return 0  # numba's value for a missing function
 
 
 class _NoSymbols:
-    """In place of the code generator, which looks up the functions of a library that is done."""
+    """Replaces the code generator, which would look up functions of a finalised library."""
 
     @staticmethod
     def set_env(name: str, environment: Any) -> None:
-        """Nothing: it would be written next to the machine code, and kernels use no Python."""
+        """Do nothing, since kernels use no Python and so need no environment."""
 
 
 def _prefetched(context: Any, builder: Any, signature: Any, args: Any, locality: int) -> Any:
@@ -285,25 +285,23 @@ def _prefetched(context: Any, builder: Any, signature: Any, args: Any, locality:
 
 @intrinsic
 def prefetch(typingctx: Any, array: Any, index: Any) -> Any:
-    """Ask the processor to load the cache line of ``array.flat[index]``; a wrong index does no
-    harm.
+    """Prefetch the cache line of ``array.flat[index]``; a wrong index is harmless.
 
-    Random reads miss the cache; asking 16-32 elements ahead lets the misses overlap (measured on
-    neighbour sampling of RMAT scale 20: 0.75 s an epoch with, 1.1 s without).
+    Random reads miss the cache. Prefetching 16-32 elements ahead lets the misses overlap: an epoch
+    of neighbour sampling on RMAT scale 20 took 0.75 s with it and 1.1 s without.
     """
     return types.void(array, types.intp), partial(_prefetched, locality=3)
 
 
 @intrinsic
 def prefetch_outer(typingctx: Any, array: Any, index: Any) -> Any:
-    """:func:`prefetch` into all levels but the innermost, which has room for fewer lines that are
-    under way."""
+    """:func:`prefetch` into all cache levels but the innermost, which holds fewer pending lines."""
     return types.void(array, types.intp), partial(_prefetched, locality=2)
 
 
 @intrinsic
 def popcount(typingctx: Any, word: Any) -> Any:
-    """Number of the bits that are set in a uint64."""
+    """Number of set bits in a uint64."""
     return types.uint64(types.uint64), lambda context, builder, signature, args: builder.ctpop(
         args[0]
     )
@@ -311,7 +309,7 @@ def popcount(typingctx: Any, word: Any) -> Any:
 
 @intrinsic
 def trailing_zeros(typingctx: Any, word: Any) -> Any:
-    """Place of the lowest bit that is set in a uint64, which must not be 0."""
+    """Index of the lowest set bit in a uint64, which must not be 0."""
     undefined_for_0 = ir.Constant(ir.IntType(1), 1)
     return types.uint64(types.uint64), lambda context, builder, signature, args: builder.cttz(
         args[0], undefined_for_0
@@ -319,14 +317,14 @@ def trailing_zeros(typingctx: Any, word: Any) -> Any:
 
 
 def _word(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-    """Pointer to ``array.flat[index]``, of the first two arguments."""
+    """Pointer to ``array.flat[index]``, where these are the first two arguments."""
     struct = context.make_array(signature.args[0])(context, builder, args[0])
     return builder.gep(struct.data, [args[1]])
 
 
 @intrinsic
 def store_release(typingctx: Any, array: Any, index: Any, value: Any) -> Any:
-    """Set ``array.flat[index]`` of 32 or 64 bits; who sees it sees what was written before, too."""
+    """Set ``array.flat[index]``, of 32 or 64 bits, with release semantics."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         place = _word(context, builder, signature, args)
@@ -338,7 +336,7 @@ def store_release(typingctx: Any, array: Any, index: Any, value: Any) -> Any:
 
 @intrinsic
 def add_atomic(typingctx: Any, array: Any, index: Any, value: Any) -> Any:
-    """Add to ``array.flat[index]``, which other threads add to as well; returns what it was."""
+    """Add to ``array.flat[index]`` atomically; returns the value before."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.atomic_rmw(
@@ -349,7 +347,7 @@ def add_atomic(typingctx: Any, array: Any, index: Any, value: Any) -> Any:
 
 
 def _array_of(context: Any, builder: Any, array_type: Any, data: Any, *shape: Any) -> Any:
-    """An array of one or two dimensions that lies at a pointer and owns nothing."""
+    """An array of one or two dimensions at a pointer, which does not own the memory."""
     made = arrayobj.make_array(array_type)(context, builder)
     element = context.get_data_type(array_type.dtype)
     width = context.get_constant(types.intp, context.get_abi_sizeof(element))
@@ -362,10 +360,10 @@ def _array_of(context: Any, builder: Any, array_type: Any, data: Any, *shape: An
 
 @intrinsic
 def array_at(typingctx: Any, like: Any, address: Any, length: Any) -> Any:
-    """The array of ``length`` elements at an address, of the dtype of the array ``like``.
+    """The array of ``length`` elements at an address, with the dtype of the array ``like``.
 
-    ``numba.carray`` does the same in a function of its own, which returns an array: kernels
-    without numba's runtime cannot.
+    ``numba.carray`` is a function that returns an array, which kernels without numba's runtime
+    cannot call.
     """
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -380,7 +378,7 @@ def array_at(typingctx: Any, like: Any, address: Any, length: Any) -> Any:
 def as_rows(typingctx: Any, array: Any, count: Any, width: Any) -> Any:
     """The first ``count * width`` elements of a contiguous array, as rows of a matrix.
 
-    ``array.reshape`` compiles a function of numba's for arrays that are not contiguous, 0.1 s.
+    ``array.reshape`` would compile a numba function for arrays that are not contiguous, in 0.1 s.
     """
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -392,9 +390,9 @@ def as_rows(typingctx: Any, array: Any, count: Any, width: Any) -> Any:
 
 @intrinsic(prefer_literal=True)
 def stack_int64(typingctx: Any, length: Any) -> Any:
-    """An uninitialised int64 array of a constant length on the stack, of this call alone."""
+    """An uninitialised int64 array of a constant length on the stack, valid during this call."""
     if not isinstance(length, types.IntegerLiteral):
-        return None  # numba tries the plain type as well
+        return None  # numba also tries the type without the literal
     count = length.literal_value
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:

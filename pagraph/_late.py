@@ -1,7 +1,7 @@
-"""Functions of rooms above the graphs that a graph's own methods call, such as ``Graph.open``.
+"""Functions of higher rooms that a graph's methods call, such as ``Graph.open``.
 
-A graph knows no folder, no DGL and no PyG: imports run one way. The package's front door knows all
-of them and offers their functions here; each is imported when it is first called.
+Imports go one way, so ``graph`` cannot import folders, DGL or PyG. The package's ``__init__``
+registers their functions here. Each is imported when it is first called.
 """
 
 from collections.abc import Callable
@@ -13,10 +13,10 @@ _offers: dict[str, Callable[[], Callable[..., Any]]] = {}
 
 
 def offer(**imports: Callable[[], Callable[..., Any]]) -> None:
-    """Take functions by name, each given by one that imports and returns it."""
+    """Register functions by name, each by a function that imports and returns it."""
     _offers.update(imports)
 
 
 def call_late(name: str, *args: Any, **options: Any) -> Any:
-    """Call a function that was offered by this name."""
+    """Call a registered function."""
     return _offers[name]()(*args, **options)

@@ -1,4 +1,4 @@
-"""What a whole process is made to leave for later: signals, and the collection of garbage."""
+"""Postponing signals and garbage collection for the whole process."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from typing import Any
 
 @contextlib.contextmanager
 def collection_later() -> Iterator[None]:
-    """Collect no garbage, in any thread, before the end of the block."""
-    # Of the process: where two threads are in such blocks at once, the first to end switches
-    # collection on again for both.
+    """Postpone garbage collection, in all threads, to the end of the block."""
+    # This is a switch of the process: if two threads are in such blocks at once, the first to end
+    # turns collection on again for both.
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -26,11 +26,11 @@ def collection_later() -> Iterator[None]:
 
 @contextlib.contextmanager
 def signals_later() -> Iterator[None]:
-    """Let Ctrl-C, and all other signals whose handlers are Python's, wait for the end of the block.
+    """Postpone Ctrl-C, and all other signals with Python handlers, to the end of the block.
 
-    numba and llvmlite do not stand an exception in the middle of the loading of a kernel: where
-    loads were interrupted at random, 8 of 40 processes ended in a segmentation fault, and others
-    lost the interrupt.
+    numba and llvmlite do not survive an exception while they load a kernel. When loads were
+    interrupted at random, 8 of 40 processes crashed with a segmentation fault, and others lost the
+    interrupt.
     """
     if threading.current_thread() is not threading.main_thread():
         yield  # handlers run in the main thread only
@@ -40,7 +40,7 @@ def signals_later() -> Iterator[None]:
     }
     handlers = {number: handler for number, handler in handlers.items() if callable(handler)}
     waiting: dict[int, Any] = {}
-    with contextlib.ExitStack() as late:  # runs them all, whichever of them raises
+    with contextlib.ExitStack() as late:  # runs all handlers, even if one raises
         for number in handlers:
             signal.signal(number, lambda *event: waiting.setdefault(event[0], event))
         try:

@@ -1,38 +1,37 @@
-"""The exceptions of this library, one small tree.
+"""The exceptions of this library.
 
-Its hierarchy::
+Their hierarchy::
 
     PaGraphError
-    |-- FormatError (also a ValueError)        a file or folder is not what it says it is
-    |-- MissingDependencyError (also a ModuleNotFoundError)   an optional package is needed and absent
-    `-- PipelineError (RuntimeError)           the loader was used in a way it cannot serve
+    |-- FormatError (a ValueError)                        a file or folder is wrong
+    |-- MissingDependencyError (a ModuleNotFoundError)    an optional package is missing
+    `-- PipelineError (a RuntimeError)                    a loader cannot be used in this way
 
-Wrong arguments raise plain ``ValueError``, ``TypeError`` or ``IndexError`` that name argument, rule
-and value.
+Wrong arguments raise plain ``ValueError``, ``TypeError`` or ``IndexError`` that name the argument,
+the rule and the value.
 """
 
 import sys
 
-# A message may quote a file: never more of it than a screen.
+# Characters of a message, which may quote a file: no more than a screen shows.
 _LONGEST = 1000
 
 
 class PaGraphError(Exception):
-    """Base class of everything that pagraph raises on its own account."""
+    """Base class of pagraph's exceptions."""
 
 
 class FormatError(PaGraphError, ValueError):
     """A file or folder is missing, truncated, corrupt, or does not match its manifest."""
 
     def __str__(self) -> str:
-        """The message as one line that is not too long: it may quote another package's reader, or
-        the file."""
+        """The message as one line of bounded length, since it may quote the file."""
         text = " ".join(super().__str__().splitlines())
         return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
 
 
 class MissingDependencyError(PaGraphError, ModuleNotFoundError):
-    """An optional package is needed for this call and is not installed."""
+    """An optional package that this call needs is not installed."""
 
 
 class PipelineError(PaGraphError, RuntimeError):
@@ -40,8 +39,7 @@ class PipelineError(PaGraphError, RuntimeError):
 
 
 def how_to_install(extra: str) -> str:
-    """The command that installs an extra of pagraph, or why this Python cannot have it; ends an
-    error's text."""
+    """The end of an error: how to install an extra of pagraph, or why this Python cannot."""
     if extra == "dgl" and sys.version_info >= (3, 13):
         version = "{}.{}".format(*sys.version_info)
         return f"take Python 3.12 or older, as DGL has no build for Python {version}"

@@ -1,8 +1,7 @@
-"""Types of the arguments that loaders and graphs take, for annotations: ``from pagraph.typing
-import Seeds``.
+"""Types of arguments of loaders and graphs, for annotations: ``from pagraph.typing import Seeds``.
 
-Batches have types of their own: :class:`pagraph.MiniBatch` and :class:`pagraph.HeteroMiniBatch`;
-those of the loaders for PyG and DGL stand in ``pagraph.pyg.typing`` and ``pagraph.dgl.typing``.
+Batches are :class:`pagraph.MiniBatch` and :class:`pagraph.HeteroMiniBatch`. Those of the loaders
+for PyG and DGL are in ``pagraph.pyg.typing`` and ``pagraph.dgl.typing``.
 """
 
 from __future__ import annotations
@@ -30,41 +29,39 @@ from .graph.graph import EdgeType
 from .ranking.policy import Policy, Ranked, Ranking
 
 CacheSize = int | float | str | None
-"""Size of a cache: bytes, a share of the rows as a float in (0, 1], text such as ``"2GiB"``,
-``"10%"`` or ``"auto"``; 0 or None for none."""
+"""Size of a cache: bytes, a share of the rows as a float in (0, 1], or text such as ``"2GiB"``,
+``"10%"`` or ``"auto"``. 0 and None mean no cache."""
 
 MemorySize = int | str | None
 """Bytes of memory: an integer, or text such as ``"4GiB"``; ``"auto"`` or None for what is free."""
 
 CacheDtype = str | torch.dtype | None
-"""Dtype in which floats are cached: ``"float16"``, ``"bfloat16"``, ``"int8"``, torch's own; None:
-as they are."""
+"""Dtype in which floats are cached: ``"float16"``, ``"bfloat16"``, ``"int8"``, or a torch dtype.
+None caches them unchanged."""
 
 CachePolicy = str | Policy
-"""Ranks vertices for a cache: a name of ``pagraph.ranking.POLICIES``, or a function."""
+"""Cache policy: a name of ``pagraph.ranking.POLICIES``, or a function."""
 
-# Tests deliver to an accelerator that the CPU backs, which has no device of torch's.
+# Accelerator is for tests, which deliver to a CPU-backed one that has no torch device.
 DeviceLike = str | torch.device | Accelerator
-"""A device: ``"cpu"``, ``"cuda"``, ``"cuda:1"``, or torch's own."""
+"""A device: ``"cpu"``, ``"cuda"``, ``"cuda:1"``, or a torch device."""
 
 Pairs = Tensor | NDArray[np.generic] | Sequence[Sequence[int]]
-"""A source and a destination each, shape ``(n, 2)``."""
+"""Pairs of a source and a destination, shape ``(n, 2)``."""
 
-# Any: keys are invariant, and editors infer literals of a constant type.
+# Any, because keys are invariant, and editors infer literals for a constant type.
 TypedSeeds = Mapping[str, Ids] | Mapping[tuple[Any, Any, Any], Ids | Pairs]
 """Seeds of a graph of several types: vertex type to ids, or edge type to ids or pairs."""
 
 Seeds = Ids | Pairs | TypedSeeds
-"""What batches are made of: ids of vertices or edges, a mask, or pairs; by type where there are
-several."""
+"""Seeds of batches: ids of vertices or edges, a mask, or pairs; by type if there are several."""
 
 FieldNames = Sequence[str] | Mapping[str, Sequence[str]]
-"""Names of fields; by vertex type where there are several."""
+"""Names of fields; by vertex type if there are several."""
 
 
 class WorkerOptions(TypedDict, total=False):
-    """Keywords of torch's ``DataLoader`` about workers and memory, as ``pagraph.dgl.DataLoader``
-    takes them."""
+    """Keywords of torch's ``DataLoader`` about workers and memory."""
 
     generator: torch.Generator | None
     num_workers: int
@@ -80,7 +77,7 @@ class WorkerOptions(TypedDict, total=False):
 
 
 class TorchOptions(WorkerOptions, total=False):
-    """Those, and the order of the items."""
+    """``WorkerOptions``, and keywords about the order of the items."""
 
     shuffle: bool | None
     drop_last: bool
@@ -90,7 +87,7 @@ class TorchOptions(WorkerOptions, total=False):
 
 
 class CacheOptions(TorchOptions, total=False):
-    """Those, and what our loaders alone take; see ``pagraph.pyg.NeighborLoader``."""
+    """``TorchOptions``, and keywords of our loaders; see ``pagraph.pyg.NeighborLoader``."""
 
     cache: CacheSize
     cache_policy: CachePolicy

@@ -1,5 +1,4 @@
-"""Accelerators: streams, events, page-locked memory and kernels behind one thin layer, for CUDA and
-for tests."""
+"""Accelerators: streams, events, pinned memory and kernels, for CUDA and for tests on the CPU."""
 
 from .accelerator import Accelerator, Event, Handover, OutOfMemory, StagingRing, Stream, with_room
 from .cuda import CudaAccelerator, accelerator_for

@@ -1,4 +1,4 @@
-"""The Triton kernel that tests whether kernels run."""
+"""A Triton kernel that tests whether kernels run."""
 
 import triton
 import triton.language as tl

@@ -1,5 +1,5 @@
-"""Accelerator interface: streams, events, staging buffers, hand-over between streams, repeats when
-memory is short."""
+"""The Accelerator interface, staging buffers, hand-over between streams, and retries when memory is
+short."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from torch import Tensor
 from .pinning import Pin
 
 OutOfMemory: type[Exception] = getattr(torch, "OutOfMemoryError", torch.cuda.OutOfMemoryError)
-"""Raised by torch where a device has not enough memory; its name was another before torch 2.5."""
+"""Raised by torch if a device has not enough memory. It had another name before torch 2.5."""
 
 
 def is_out_of_memory(error: Exception) -> bool:
-    """Whether an error says that a device's memory is short.
+    """Whether an error means that a device is out of memory.
 
-    Only torch's allocator raises :data:`OutOfMemory`. The driver, which makes CUDA graphs and loads
-    kernels, says it in a plain RuntimeError.
+    Torch's allocator raises :data:`OutOfMemory`. For CUDA graphs and for loading kernels the
+    driver's error is a plain RuntimeError.
     """
     if isinstance(error, OutOfMemory):
         return True
@@ -31,10 +31,10 @@ def is_out_of_memory(error: Exception) -> bool:
 
 
 def empty_in_any_mode(shape: int | tuple[int, ...], **options: Any) -> Tensor:
-    """``torch.empty``, of a tensor that may be written outside of ``torch.inference_mode`` too.
+    """``torch.empty`` of a tensor that may also be written outside of ``torch.inference_mode``.
 
-    An evaluation in that mode may be the first to need buffers and caches that threads and later
-    passes use.
+    An evaluation in that mode may be the first to allocate buffers and caches, which threads and
+    later passes use too.
     """
     if not torch.is_inference_mode_enabled():
         return torch.empty(shape, **options)
@@ -43,7 +43,7 @@ def empty_in_any_mode(shape: int | tuple[int, ...], **options: Any) -> Tensor:
 
 
 class Event(ABC):
-    """A point in a stream; it has happened when everything before it has been done."""
+    """A point in a stream; it has happened when all work before it is done."""
 
     @property
     @abstractmethod
@@ -52,7 +52,7 @@ class Event(ABC):
 
     @abstractmethod
     def wait(self) -> None:
-        """Wait for it in the calling thread, without the interpreter's lock."""
+        """Block the calling thread until it has happened; releases the GIL."""
 
     @abstractmethod
     def seconds_since(self, earlier: Event) -> float:
@@ -60,95 +60,91 @@ class Event(ABC):
 
 
 class Stream(ABC):
-    """Work that is done in order, beside the work of other streams. Any thread may give it work."""
+    """Work that runs in order, concurrently with other streams. Any thread may enqueue work."""
 
     @abstractmethod
     def use(self) -> AbstractContextManager[object]:
-        """Make the calling thread's operations, kernels and new tensors in the ``with`` body the
-        stream's."""
+        """Make this the calling thread's current stream inside the ``with`` body."""
 
     @abstractmethod
     def record(self) -> Event:
-        """An event after all work given to the stream so far."""
+        """An event after all work enqueued so far."""
 
     @abstractmethod
     def wait_for(self, event: Event) -> None:
-        """Work given from now on begins after ``event``; the calling thread does not wait."""
+        """Let work enqueued from now on begin after ``event``; the calling thread does not wait."""
 
     @abstractmethod
     def owns(self, tensor: Tensor) -> None:
-        """The stream uses a tensor's memory too: it is not given out again before the work given so
-        far is done."""
+        """Keep a tensor's memory until the work enqueued so far is done, like ``record_stream``."""
 
 
 class Accelerator(ABC):
-    """A device with its own memory and streams: a CUDA device or, for tests, the CPU. Safe from any
-    thread.
+    """A device with memory and streams: a CUDA device or, for tests, the CPU; thread-safe.
 
     Attributes:
-        device: Where its tensors are.
+        device: The device of its tensors.
     """
 
     device: torch.device
 
     @abstractmethod
     def stream(self, name: str) -> Stream:
-        """The stream of that name, made when first asked for; not the user's."""
+        """The stream with a name, created at the first call; never a user's stream."""
 
     @property
     @abstractmethod
     def current_stream(self) -> Stream:
-        """The stream that the calling thread's operations go to: in the user's thread the
-        user's."""
+        """The calling thread's current stream."""
 
     @property
     @abstractmethod
     def runs_kernels(self) -> bool:
-        """Whether Triton's kernels can be launched on tensors of this device, and on host memory
-        that it has pinned."""
+        """Whether Triton kernels run on this device's tensors and on host memory that it pinned."""
 
     @abstractmethod
     def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-        """Uninitialised memory on the device, for the current stream; OutOfMemory if there is not
-        enough."""
+        """Uninitialised memory on the device, for the current stream; may raise OutOfMemory."""
 
     @abstractmethod
     def host_memory(self, nbytes: int) -> Tensor:
-        """Uninitialised pinned host memory, uint8, shape ``(nbytes,)``; to reuse it, wait for the
-        copies."""
+        """Uninitialised pinned host memory, uint8, shape ``(nbytes,)``.
+
+        Before reusing it, wait for copies from it.
+        """
 
     @abstractmethod
     def recorded(self, work: Callable[[], object]) -> Callable[[], object]:
-        """A function that does on the current stream again what ``work`` enqueues there, in less of
-        the host's time.
+        """Record what ``work`` enqueues on the current stream; returns a function that replays it.
 
-        Call it on the stream that is in use now. ``work`` is called any number of times now, must
-        not wait for the device, and reads and writes the same memory each time, which the caller
-        keeps. No other thread may draw random numbers on the device meanwhile (torch's generators
-        refuse that).
+        A replay takes less host time. Call it on the stream that is current now. ``work`` is called
+        once or more now. It must not wait for the device, and must use the same memory each time,
+        which the caller keeps alive. No other thread may draw random numbers on the device while it
+        is recorded, because torch's generators refuse that.
         """
 
     @abstractmethod
     def pin(self, tensor: Tensor) -> Pin | None:
-        """Pin a host tensor's memory until the ``Pin`` (counted) is released; None (and one
-        warning) where refused."""
+        """Pin a host tensor's memory until the ``Pin`` is released; None, with a warning, if
+        refused.
+
+        Pins of the same memory are counted.
+        """
 
     @abstractmethod
     def free_bytes(self) -> tuple[int, int]:
-        """Bytes that could be allocated now, and bytes of the device in all."""
+        """Bytes that can be allocated now, and total bytes of the device."""
 
     @abstractmethod
     def release_memory(self) -> None:
-        """Give memory that is kept for reuse back, so that :meth:`empty` can have it in other
-        sizes."""
+        """Return memory that is kept for reuse, so that :meth:`empty` can use it in other sizes."""
 
     @abstractmethod
     def synchronize(self) -> None:
-        """Wait for all streams; for measurements and endings, never in the pipeline."""
+        """Wait for all streams; for measurements and shutdown, never in the pipeline."""
 
     def hand_over(self, tensors: Iterable[Tensor], ready: Event) -> None:
-        """Make the current stream wait for ``ready`` and own the tensors of this device; the thread
-        does not wait."""
+        """Make the current stream, not the thread, wait for ``ready`` and own the tensors."""
         stream = self.current_stream
         stream.wait_for(ready)
         for tensor in tensors:
@@ -167,18 +163,17 @@ def with_room(
     what: str = "a batch",
     smaller: str = "batch_size, fan-outs or sampling_budget must be smaller, or prefetch=0",
 ) -> T:
-    """Do work that can be repeated; where the device's memory is short, again with a smaller cache.
+    """Call ``work``; if the device is out of memory, shrink the cache and call it again.
 
     Args:
-        work: Makes a batch, or a part of one; leaves nothing behind that a repetition would count
-            twice.
-        accelerator: The device; None: the CPU, where the work is done once.
-        shrink: Makes the cache give up about half of its rows; whether it had any.
+        work: Makes a batch, or a part of one; can be repeated.
+        accelerator: The device; None for the CPU, where the work is done once.
+        shrink: Drops about half of the cache's rows; returns whether it had any.
         what: Name of the work in the error.
         smaller: Advice in the error.
 
     Raises:
-        OutOfMemory: The work does not fit, and nothing is cached any more.
+        OutOfMemory: The work does not fit, and the cache is empty.
     """
     while True:
         try:
@@ -187,22 +182,20 @@ def with_room(
             if accelerator is None or not is_out_of_memory(error):
                 raise
             problem = str(error)
-        # Outside of the handler: its traceback holds what had been allocated.
+        # Outside of the handler, whose traceback keeps allocated tensors alive.
         accelerator.release_memory()
         if not shrink():
             raise OutOfMemory(
                 f"{what} does not fit on {accelerator.device} beside the model, and no cache is "
-                "left to give up: "
-                f"{smaller} ({problem})"
+                f"left to give up: {smaller} ({problem})"
             )
 
 
 @dataclass(frozen=True, eq=False)
 class Handover:
-    """Tensors with the event ``ready``, after which another stream may use them; ``begun`` is for
-    statistics.
+    """Tensors, with the event ``ready`` after which another stream may use them.
 
-    Those that are not the accelerator's are ready; without one all are on the CPU.
+    Tensors on the CPU are ready; without an accelerator all are. ``begun`` is for statistics.
     """
 
     tensors: Sequence[Tensor]
@@ -213,34 +206,30 @@ class Handover:
     @classmethod
     def here(cls, tensors: Sequence[Tensor], accelerator: Accelerator | None) -> Handover:
         """A hand-over of tensors that the calling thread has just made on its current stream."""
-        return cls(
-            tensors,
-            accelerator,
-            None if accelerator is None else accelerator.current_stream.record(),
-        )
+        ready = None if accelerator is None else accelerator.current_stream.record()
+        return cls(tensors, accelerator, ready)
 
     def arrive(self) -> Sequence[Tensor]:
-        """The tensors, for the calling thread's current stream; it does not wait."""
+        """The tensors; the thread's current stream waits for them, the thread does not."""
         if self.accelerator is not None and self.ready is not None:
             self.accelerator.hand_over(self.tensors, self.ready)
         return self.tensors
 
 
-# Copies of this size reach the full rate of the bus; smaller ones are bound by their start.
+# Copies of this size reach the full rate of the bus. Smaller ones are bound by their latency.
 _SLOT_BYTES = 8 << 20
 _ALIGN = 256
 
 
 class StagingRing:
-    """Ring of pinned buffers: a fixed amount of pinned memory for batches of any size. Safe from
-    any thread.
+    """Ring of pinned buffers: fixed pinned memory for batches of any size; thread-safe.
 
-    A buffer is reused only when the copies from it have been done.
+    A buffer is reused only when the copies from it are done.
 
     Args:
         accelerator: Where the copies go.
-        slots: Buffers; 3 keep a copy running while one is being filled and one is being freed.
-        slot_bytes: Bytes of each.
+        slots: Number of buffers. With 3, one is copied while another is filled and one is freed.
+        slot_bytes: Bytes of each buffer.
     """
 
     def __init__(
@@ -252,16 +241,15 @@ class StagingRing:
             )
         self.slot_bytes = slot_bytes
         self.accelerator = accelerator
-        # None: not made yet. They stand first: nothing waits for a copy while a buffer has not been
-        # used.
+        # (memory, event after the last copy from it). Memory is allocated at the first use. Unused
+        # buffers come first, so that nothing waits for a copy while there are any.
         self._free: queue.SimpleQueue[tuple[Tensor | None, Event | None]] = queue.SimpleQueue()
         for _ in range(slots):
             self._free.put((None, None))
 
     @contextmanager
     def slot(self) -> Iterator[Tensor]:
-        """A buffer, uint8, shape ``(slot_bytes,)``; in the body fill it and copy from it on the
-        current stream."""
+        """A buffer, uint8, shape ``(slot_bytes,)``, to fill and copy from on the current stream."""
         memory, sent = self._free.get()
         try:
             if sent is not None:
@@ -269,7 +257,7 @@ class StagingRing:
             if memory is None:
                 memory = self.accelerator.host_memory(self.slot_bytes)
         except BaseException:
-            # The slot must come back whatever happens: a ring that runs dry stops every batch.
+            # The slot must always be returned, because a ring without slots blocks every batch.
             self._free.put((memory, sent))
             raise
         try:
@@ -278,15 +266,14 @@ class StagingRing:
             try:
                 sent = self.accelerator.current_stream.record()
             except BaseException:
-                # When the copies from it will be done is not known, so that it is never filled
-                # again: the allocator keeps it until they are.
+                # Without an event the end of the copies is unknown. So this memory is not reused;
+                # torch's allocator keeps it until they are done.
                 self._free.put((None, None))
                 raise
             self._free.put((memory, sent))
 
     def upload(self, tensors: Iterable[Tensor]) -> list[Tensor]:
-        """Copy contiguous host tensors to the device, into one allocation, on the current stream;
-        does not wait."""
+        """Copy contiguous host tensors to the device, in one allocation; asynchronous."""
         sources = list(tensors)
         flat = []
         starts = []
@@ -303,13 +290,13 @@ class StagingRing:
                 for source, start in zip(flat, starts, strict=True):
                     stop = start + source.shape[0]
                     if start < begin or stop > end:
-                        # A part of it, or nothing.
+                        # Only a part of the tensor, or nothing, is in this slot.
                         source = source[max(begin, start) - start : max(0, min(end, stop) - start)]
                     if source.shape[0]:
                         first = max(begin, start) - begin
                         memory[first : first + source.shape[0]].copy_(source)
                 whole[begin:end].copy_(memory[: end - begin], non_blocking=True)
-        # One view for all arrays of a dtype: each costs a microsecond of the interpreter's time.
+        # One view for all tensors of a dtype, because each view takes a microsecond.
         typed: dict[torch.dtype, Tensor] = {}
         copies = []
         for tensor, start in zip(sources, starts, strict=True):

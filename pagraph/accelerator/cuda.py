@@ -1,4 +1,4 @@
-"""CUDA accelerator, and the accelerator that a device argument names."""
+"""The CUDA accelerator, and the accelerator for a device argument."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ from .accelerator import Accelerator, Event, OutOfMemory, Stream, empty_in_any_m
 from .pinning import Pin, PinnedMemory
 from .triton_kernels import has_triton, interprets, launch
 
-# One for all devices: what one of them has pinned is pinned for all, and is unpinned when none of
-# them reads it.
+# One for all devices: memory is pinned for all of them, until none reads it any more.
 _pinned = PinnedMemory()
 
 
@@ -50,9 +49,9 @@ class _CudaStream(Stream):
 
     @contextmanager
     def use(self) -> Iterator[None]:
-        # The thread's device is what Triton launches on. torch.cuda.stream would set it too; but
-        # where a thread has another, it goes back to that one by cudaSetDevice, which takes some
-        # hundred MB of a card nobody else uses.
+        # Triton launches on the thread's device, so it must be this stream's. torch.cuda.stream
+        # would set it too. But to restore another device it calls cudaSetDevice, which creates a
+        # context of some hundred MB on a device that may not be used at all.
         before: _CudaStream | None = getattr(self._here, "stream", None)
         index = self._stream.device.index
         elsewhere = torch.cuda.current_device() != index
@@ -67,7 +66,8 @@ class _CudaStream(Stream):
                 torch.cuda.set_stream(previous)
 
     def record(self) -> Event:
-        # Who waits for it sleeps: a thread that spins takes a core from those that gather.
+        # blocking=True: a waiting thread sleeps. If it spun, it would take a core from threads that
+        # gather rows.
         event = torch.cuda.Event(enable_timing=True, blocking=True)  # type: ignore[no-untyped-call]
         event.record(self._stream)
         return _CudaEvent(event)
@@ -84,14 +84,16 @@ class CudaAccelerator(Accelerator):
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # guards _streams; its holder takes no other
+        # Held while kernels are tried, which takes _lock and the lock of launches.
         self._trying = threading.Lock()
-        self._recording = threading.Lock()  # held while work is captured; nothing waits for it then
+        # Held while work is captured, which one thread may do at a time.
+        self._recording = threading.Lock()
         self._runs_kernels: bool | None = None
         self._streams: dict[str, _CudaStream] = {}
-        # Streams of the user's; torch keeps a few for each device for ever, and gives them again.
+        # The user's streams by torch's key. Torch has a few per device and reuses them.
         self._seen: dict[tuple[int, ...], _CudaStream] = {}
-        # "stream": the one of ours that the thread uses; asking torch takes 10 us.
+        # `stream` is the stream of ours that the thread uses. Asking torch takes 10 us.
         self._here = threading.local()
 
     def stream(self, name: str) -> Stream:
@@ -109,7 +111,7 @@ class CudaAccelerator(Accelerator):
         used: _CudaStream | None = getattr(self._here, "stream", None)
         if used is not None:
             return used
-        # torch.cuda.current_stream makes a new object, which takes 3 us; a batch asks four times.
+        # torch.cuda.current_stream makes a new object in 3 us, and a batch asks four times.
         key = torch._C._cuda_getCurrentStream(self.device.index)
         known = self._seen.get(key)
         if known is None:
@@ -119,8 +121,7 @@ class CudaAccelerator(Accelerator):
 
     @property
     def runs_kernels(self) -> bool:
-        """See :class:`Accelerator`. Tried once: Triton may be there without its compiler, or not
-        know the device."""
+        """See :class:`Accelerator`; tried once, as Triton may lack a compiler or the device."""
         with self._trying:
             if self._runs_kernels is None:
                 self._runs_kernels = has_triton() and not interprets() and self._answers()
@@ -135,21 +136,21 @@ class CudaAccelerator(Accelerator):
         return empty_in_any_mode(nbytes, dtype=torch.uint8, device="cpu", pin_memory=True)
 
     def recorded(self, work: Callable[[], object]) -> Callable[[], object]:
-        """See :class:`Accelerator`; a CUDA graph. Captured without ``torch.cuda.graph``, which
-        empties all caches."""
-        work()  # compiles and loads kernels, which must not happen while they are captured
+        """See :class:`Accelerator`; a CUDA graph, made without ``torch.cuda.graph``, which empties
+        all caches."""
+        work()  # compiles and loads kernels, which must not happen during capture
         graph = torch.cuda.CUDAGraph()
         pool = torch.cuda.graph_pool_handle()
-        # In a stream of its own: what other threads give to this one meanwhile would be recorded,
-        # too. It may be replayed in any. Garbage is collected later: a finalizer may wait for the
-        # device, which must not happen while work is captured.
+        # Captured on a separate stream, since other threads' work on this one would be recorded
+        # too. A graph may be replayed on any stream. Garbage collection is postponed, because a
+        # finaliser may wait for the device, which must not happen during capture.
         with self._recording, collection_later(), self.stream("recording").use():
             try:
                 graph.capture_begin(pool, capture_error_mode="thread_local")
                 try:
                     work()
                 except BaseException:
-                    # To end an incomplete capture is an error too, which would hide the first one.
+                    # Ending an incomplete capture raises too, which would hide the first error.
                     with contextlib.suppress(RuntimeError):
                         graph.capture_end()
                     raise
@@ -165,7 +166,7 @@ class CudaAccelerator(Accelerator):
         return _pinned.pin(tensor, self.device)
 
     def free_bytes(self) -> tuple[int, int]:
-        """See :class:`Accelerator`; what torch's allocator keeps for reuse counts as free."""
+        """See :class:`Accelerator`; memory that torch's allocator keeps for reuse is free."""
         free, total = torch.cuda.mem_get_info(self.device)
         kept = torch.cuda.memory_reserved(self.device) - torch.cuda.memory_allocated(self.device)
         return free + kept, total
@@ -189,14 +190,13 @@ class CudaAccelerator(Accelerator):
             problem = "its answer was wrong"
         except OutOfMemory:
             raise
-        except Exception as error:  # whatever a compiler may say
+        except Exception as error:  # a compiler may raise anything
             answered = False
             problem = (str(error).strip() or repr(error)).splitlines()[0]
         if not answered:
             warnings.warn(
                 f"Triton's kernels do not run on {self.device} ({problem}): rows go through a "
-                "staging buffer instead, "
-                "and only the CPU samples",
+                "staging buffer instead, and only the CPU samples",
                 RuntimeWarning,
                 stacklevel=3,
             )
@@ -207,13 +207,16 @@ class CudaAccelerator(Accelerator):
 
 
 def _end_pool(device: torch.device, pool: Any) -> None:
-    """Tell torch's allocator that a capture is over, which torch does not where CUDA says that it
-    has failed: memory that several streams have used would never be taken back again."""
+    """Tell torch's allocator that a capture has ended.
+
+    Torch does not do so if CUDA reports that the capture failed. Then memory that several streams
+    have used would never be freed.
+    """
     calls: Any = torch._C
-    # Its name before torch 2.8.
+    # The function's name before torch 2.8.
     older: Any = getattr(calls, "_cuda_endAllocateCurrentStreamToPool", None)
     end = getattr(calls, "_cuda_endAllocateToPool", older)
-    with contextlib.suppress(RuntimeError):  # torch has told it
+    with contextlib.suppress(RuntimeError):  # raised if torch has told it
         end(device.index, pool)
         calls._cuda_releasePool(device.index, pool)
 
@@ -223,8 +226,7 @@ _known: dict[torch.device, CudaAccelerator] = {}
 
 
 def accelerator_for(device: torch.device) -> Accelerator | None:
-    """The accelerator of a device (CUDA: with an index), one object for each CUDA device; None for
-    other kinds."""
+    """The accelerator of a CUDA device with an index, one object each; None for other devices."""
     if device.type != "cuda":
         return None
     with _lock:
@@ -232,8 +234,10 @@ def accelerator_for(device: torch.device) -> Accelerator | None:
 
 
 def resolve_device(device: Any, *, name: str = "device") -> torch.device:
-    """``device`` as a ``torch.device`` that is there, else ValueError; "cuda" means the current
-    CUDA device."""
+    """A device argument as a ``torch.device`` that exists; ValueError if it does not.
+
+    "cuda" means the current CUDA device.
+    """
     try:
         resolved = torch.device(device)
     except (RuntimeError, TypeError, ValueError):
@@ -258,8 +262,10 @@ def resolve_device(device: Any, *, name: str = "device") -> torch.device:
 def resolve_accelerator(
     device: Any, *, name: str = "device"
 ) -> tuple[torch.device, Accelerator | None]:
-    """Device and accelerator by :func:`resolve_device`, or of an accelerator; ValueError for other
-    kinds of device."""
+    """Device and accelerator of a device argument, which may also be an accelerator.
+
+    Raises ValueError unless it is the CPU or a CUDA device.
+    """
     if isinstance(device, Accelerator):
         return device.device, device
     resolved = resolve_device(device, name=name)
@@ -272,8 +278,10 @@ def resolve_accelerator(
 def samples_on_device(
     sampling_device: Any, device: torch.device, accelerator: Accelerator | None
 ) -> bool:
-    """Whether batches are sampled on the device they are delivered on, not on the CPU; ValueError
-    if on neither."""
+    """Whether batches are sampled on the device that they are delivered on, not on the CPU.
+
+    Raises ValueError for any other ``sampling_device``.
+    """
     where, sampler = resolve_accelerator(sampling_device, name="sampling_device")
     if sampler is None and where.type == "cpu":
         return False

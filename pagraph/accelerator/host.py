@@ -1,4 +1,4 @@
-"""CPU-backed accelerator for tests."""
+"""The CPU-backed accelerator for tests."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ class _HostEvent(Event):
     has_happened = True
 
     def wait(self) -> None:
-        """Everything has been done already."""
+        """Nothing to wait for."""
 
     def seconds_since(self, earlier: Event) -> float:
         return self.seconds - cast(_HostEvent, earlier).seconds
 
 
 class _HostStream(Stream):
-    """Does everything at once."""
+    """Runs everything synchronously."""
 
     def __init__(self, owner: HostAccelerator, name: str) -> None:
         self._owner = owner
@@ -52,28 +52,27 @@ class _HostStream(Stream):
         return _HostEvent()
 
     def wait_for(self, event: Event) -> None:
-        """Everything has been done already."""
+        """Nothing to wait for."""
 
     def owns(self, tensor: Tensor) -> None:
-        """Nothing is given out again while a tensor is held."""
+        """Nothing to do, because memory is not reused while a tensor is held."""
 
 
 class HostAccelerator(Accelerator):
-    """CPU-backed accelerator for tests: kernels run by Triton's interpreter, streams at once, in
-    order.
+    """CPU-backed accelerator for tests: Triton's interpreter runs kernels, streams are synchronous.
 
-    It is thousands of times slower than a GPU. Kernels need ``TRITON_INTERPRET=1`` in the
-    environment before they are first imported; without it none is run, as on a GPU without Triton.
+    It is thousands of times slower than a GPU. ``TRITON_INTERPRET=1`` must be in the environment
+    before kernels are first imported; else none is run, as on a GPU without Triton.
 
     Args:
-        memory: Bytes of its simulated memory; more raises ``OutOfMemory``.
+        memory: Bytes of its simulated memory; allocating more raises ``OutOfMemory``.
     """
 
     def __init__(self, memory: int = 1 << 40) -> None:
         self.device = torch.device("cpu")
         self._memory = memory
         self._used = 0
-        self._lock = threading.RLock()  # a finaliser may run in the middle of anything
+        self._lock = threading.RLock()  # re-entrant, since a finaliser may run while it is held
         self._streams: dict[str, _HostStream] = {}
         self._user = _HostStream(self, "user")
         self._current = threading.local()
@@ -103,7 +102,7 @@ class HostAccelerator(Accelerator):
                 )
             self._used += nbytes
         tensor = empty_in_any_mode(shape, dtype=dtype, device=self.device)
-        # The storage, not the tensor: views of it hold the memory too.
+        # Of the storage, not of the tensor, because views keep the memory too.
         weakref.finalize(tensor.untyped_storage(), self._give_back, nbytes).atexit = False
         return tensor
 
@@ -116,8 +115,8 @@ class HostAccelerator(Accelerator):
         return work
 
     def pin(self, tensor: Tensor) -> Pin | None:
-        """See :class:`Accelerator`. Read-only maps are refused: the interpreter writes back what it
-        has read."""
+        """See :class:`Accelerator`; refuses read-only maps, as the interpreter writes back what it
+        read."""
         return Pin(tensor) if is_writable(tensor) else None
 
     def free_bytes(self) -> tuple[int, int]:
@@ -125,8 +124,7 @@ class HostAccelerator(Accelerator):
         return self._memory - self._used, self._memory
 
     def release_memory(self) -> None:
-        """See :class:`Accelerator`. Triton's interpreter leaves cycles, which hold the tensors it
-        was called with."""
+        """See :class:`Accelerator`; collects the reference cycles that the interpreter leaves."""
         gc.collect()
 
     def synchronize(self) -> None:

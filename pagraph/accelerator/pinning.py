@@ -1,4 +1,4 @@
-"""Pinning of host memory in place, for devices to read."""
+"""Pinning of host memory in place, so that devices can read it."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ from ..system.memory import address_on_disk, host_available, may_write
 from ..system.units import bytes_text
 
 _PORTABLE_AND_MAPPED = 0x01 | 0x02
-# cudaHostRegisterReadOnly: for memory that is mapped from a file without the right to write.
+# cudaHostRegisterReadOnly, for memory that is mapped read-only from a file.
 _READ_ONLY = 0x08
-_SHARE = 0.5  # of the available memory: so much of a file on disk may be read into it
+_SHARE = 0.5  # of the available memory, the largest file on disk that may be pinned
 _log = logging.getLogger(__name__)
 
 
 class Pin:
-    """A claim that a tensor's memory stays pinned, until it is released or collected.
+    """A claim that keeps a tensor's memory pinned until it is released or collected.
 
     Args:
-        tensor: The memory; held, because memory must be unpinned before it is freed.
-        release: Called at the end of the claim; None: the memory was pinned by another.
+        tensor: The memory; kept alive, because memory must be unpinned before it is freed.
+        release: Called at the end of the claim; None if another library pinned the memory.
     """
 
     def __init__(self, tensor: Tensor, release: Callable[[], object] | None = None) -> None:
         self.tensor = tensor
         self._finalizer = weakref.finalize(self, release) if release is not None else None
         if self._finalizer is not None:
-            # Threads may still be reading then; the driver unpins what is left.
+            # Threads may still read at exit. The driver unpins what is left.
             self._finalizer.atexit = False
 
     def release(self) -> None:
@@ -54,7 +54,7 @@ class _Region:
 
     begin: int
     end: int
-    tensor: Tensor  # not freed before it is unpinned, also where views of it are claimed
+    tensor: Tensor  # kept alive until it is unpinned, even if claims are of its views
     claims: int = 0
     devices: set[torch.device] = field(default_factory=set)
 
@@ -64,21 +64,21 @@ class _Refused(Exception):
 
 
 class PinnedMemory:
-    """Registered host memory of a process, by address: each stretch once, for all devices and
-    claims.
+    """Registered host memory of a process, by address: each region once, for all devices.
 
-    cudaHostRegister refuses memory of which a page is registered already: memory inside a
-    registered stretch joins it, and memory that touches one is refused. A tensor of half of its
-    storage or more is registered with all of it, so that other views of the storage join, and no
-    copy of it is refused for being registered in part. That reads files on disk into memory: they
-    are refused if they are larger than half of the available memory.
+    cudaHostRegister refuses memory with a page that is already registered. So memory inside a
+    registered region joins it, and memory that overlaps one in part is refused. A tensor of at
+    least half of its storage is registered with the whole storage: so other views of it join, and
+    copies of it are not refused because it is registered in part. Registering reads files on disk
+    into memory, so files larger than half of the available memory are refused.
 
-    Safe from any thread; claims may end in the garbage collector. In a forked child there is
-    neither CUDA nor pinned memory: claims that end there remain the parent's.
+    Thread-safe; claims may end in the garbage collector. A forked child has neither CUDA nor pinned
+    memory, so claims that end there remain the parent's.
     """
 
     def __init__(self) -> None:
-        # Never waited for where a claim ends: the collector may run in a thread that has it.
+        # Guards _regions. A claim that ends never waits for it, because the garbage collector may
+        # run in the thread that holds it.
         self._lock = threading.Lock()
         self._regions: dict[int, _Region] = {}
         self._ended: queue.SimpleQueue[_Region] = queue.SimpleQueue()
@@ -94,8 +94,7 @@ class PinnedMemory:
         except _Refused as reason:
             warnings.warn(
                 f"{bytes_text(tensor.numel() * tensor.element_size())} of host memory could not be "
-                "pinned "
-                f"({reason}): its rows go through a staging buffer instead",
+                f"pinned ({reason}): its rows go through a staging buffer instead",
                 RuntimeWarning,
                 stacklevel=2,
             )
@@ -105,14 +104,13 @@ class PinnedMemory:
         return Pin(tensor, None if region is None else partial(self._end, region))
 
     def _claim(self, tensor: Tensor, device: torch.device) -> _Region | None:
-        """One more claim of the region where the tensor lies; None: it is pinned, but not by us."""
+        """Claim the region where the tensor lies; None if another library has pinned it."""
         begin, end = memory_of(tensor)
         region = next(
             (r for r in self._regions.values() if r.begin <= begin and end <= r.end), None
         )
         if region is None:
-            # torch's own pinned memory, or another library's: both ends, for only a part of it may
-            # be.
+            # Pinned by torch or another library. Both ends are checked, as a part may be pinned.
             if self._is_pinned(begin) and self._is_pinned(end - 1):
                 return None
             region = self._new_region(tensor, device)
@@ -137,14 +135,13 @@ class PinnedMemory:
         if os.getpid() != self._process:
             return
         self._ended.put(region)
-        # The collector may run this in the middle of a capture, which waiting for the device would
-        # spoil; the next claim, or the next end of one, takes account of it.
+        # The garbage collector may run this during a capture, which waiting for the device would
+        # break. Then the next claim, or the next end of one, settles it.
         if not self._is_capturing():
             self._settle()
 
     def _settle(self) -> None:
-        """Take account of the claims that have ended; whoever has the lock does it when he is
-        done."""
+        """Settle the claims that have ended; if another thread holds the lock, it does so later."""
         while not self._ended.empty() and self._lock.acquire(blocking=False):
             try:
                 self._take_back()
@@ -159,12 +156,11 @@ class PinnedMemory:
                 if not region.claims:
                     del self._regions[region.begin]
                     try:
-                        # Work that reads it may still be on its way.
+                        # Work that reads it may still be running.
                         self._synchronize(region.devices)
                         self._unregister(region.begin, next(iter(region.devices)))
-                    except (
-                        RuntimeError
-                    ) as error:  # the device has failed before: that was reported where it happened
+                    except RuntimeError as error:
+                        # The device failed earlier, which was reported then.
                         _log.warning("host memory could not be unpinned: %s", error)
 
     def _check_room(self, begin: int, end: int) -> None:
@@ -180,14 +176,14 @@ class PinnedMemory:
     def _register(
         self, begin: int, nbytes: int, device: torch.device, *, writable: bool
     ) -> str | None:
-        """Register; the driver's reason if it refuses."""
+        """Register memory; returns the driver's reason if it refuses."""
         plain = _PORTABLE_AND_MAPPED
         read_only = _PORTABLE_AND_MAPPED | _READ_ONLY
         with torch.cuda.device(device):
             cudart = torch.cuda.cudart()  # type: ignore[no-untyped-call]
             reason = None
-            # Some file systems refuse to have pages pinned for writing; some devices do not know
-            # the read-only flag.
+            # Some file systems refuse to pin pages for writing, and some devices do not have the
+            # read-only flag.
             for flags in (plain, read_only) if writable else (read_only, plain):
                 error = cudart.cudaHostRegister(begin, nbytes, flags)
                 if int(error) == 0:
@@ -220,20 +216,19 @@ def _clear_error(cudart: object, device: torch.device) -> None:
     if get_last_error is not None:
         get_last_error()
         return
-    with contextlib.suppress(RuntimeError):  # before torch 2.10: that next kernel
+    with contextlib.suppress(RuntimeError):  # before torch 2.10 this is that next kernel
         torch.zeros(1, device=device)
 
 
 def is_pinned_at(address: int) -> bool:
-    """Whether a byte of host memory is pinned. ``Tensor.is_pinned`` tells it of the first byte of a
-    view's storage."""
+    """Whether a byte of host memory is pinned; ``Tensor.is_pinned`` checks the storage's begin."""
     return bool(
         torch.frombuffer((ctypes.c_ubyte * 1).from_address(address), dtype=torch.uint8).is_pinned()
     )
 
 
 def memory_of(tensor: Tensor) -> tuple[int, int]:
-    """The addresses between which a strided tensor's elements lie."""
+    """The first and end address of a strided tensor's elements."""
     begin = tensor.data_ptr()
     if tensor.numel() == 0:
         return begin, begin
@@ -244,6 +239,5 @@ def memory_of(tensor: Tensor) -> tuple[int, int]:
 
 
 def is_writable(tensor: Tensor) -> bool:
-    """Whether all pages of a tensor's memory may be written, as the system's map of this process
-    says."""
+    """Whether all pages of a tensor's memory are writable."""
     return may_write(*memory_of(tensor))

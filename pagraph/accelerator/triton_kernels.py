@@ -8,9 +8,9 @@ import os
 import threading
 from typing import Any
 
-# Triton's interpreter replaces functions of triton.language while it runs; and before Triton 3.5 a
-# kernel that two threads compile at once may be kept, on disk too, under a key that does not know
-# its source.
+# One launch at a time, for two reasons. Triton's interpreter replaces functions of triton.language
+# while it runs. And before Triton 3.5, a kernel that two threads compile at once may be cached, on
+# disk too, under a key without its source.
 _launching = threading.RLock()
 
 
@@ -21,18 +21,15 @@ def has_triton() -> bool:
 
 
 def interprets() -> bool:
-    """Whether Triton's kernels are run by its interpreter, on CPU tensors
-    (``TRITON_INTERPRET=1``)."""
+    """Whether Triton's interpreter runs kernels, on CPU tensors (``TRITON_INTERPRET=1``)."""
     return os.environ.get("TRITON_INTERPRET", "0").lower() in ("1", "true", "on", "yes", "y")
 
 
 def launch(kernel: Any, programs: int, *arguments: Any, **constants: Any) -> None:
-    """Launch a kernel made by ``triton.jit`` on the current stream; call where a stream is in use.
+    """Launch a ``triton.jit`` kernel on the current stream, which must be in use; thread-safe.
 
-    Safe from any thread, one at a time: launching is quick but for the first, which compiles.
-
-    The grid has one dimension, of ``programs``; 0 launches nothing. ``arguments`` are tensors on
-    the device, pinned host tensors and numbers, ``constants`` compile-time constants.
+    The grid has one dimension of ``programs``; 0 launches nothing. ``arguments`` are tensors on the
+    device, pinned host tensors and numbers. ``constants`` are compile-time constants.
     """
     if programs <= 0:
         return

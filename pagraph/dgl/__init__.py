@@ -1,19 +1,17 @@
-"""DGL's data loader replaced: ``from pagraph.dgl import DataLoader`` in place of
-``dgl.dataloading``'s.
+"""Drop-in for ``dgl.dataloading``: ``from pagraph.dgl import DataLoader``.
 
-Importing it imports DGL, with a placeholder for GraphBolt where DGL's own binary does not fit the
-torch in use.
+Importing it imports DGL, with a placeholder for GraphBolt if DGL has no binary for this torch.
 
 All other names of ``dgl.dataloading`` (samplers, ``GraphDataLoader``, deprecated ones) can be
-imported from here too, and are DGL's own objects: a script's whole import line can be swapped, one
-with ``*`` too.
+imported from here too, and are DGL's own objects. So a script's whole import line can be swapped,
+even one with ``*``.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    # For editors: at run time `__getattr__` gives these, and only those that this DGL has.
+    # For editors. At run time `__getattr__` gives the names that this DGL has.
     from dgl.dataloading import *  # noqa: F403
 
     from .typing import as_edge_prediction_sampler as as_edge_prediction_sampler
@@ -41,16 +39,15 @@ _dataloading = import_dgl().dataloading
 
 
 def _is_dgls(name: str) -> bool:
-    """A name that DGL's package defines, not one that it happens to have imported (``np``,
-    ``os``)."""
+    """Whether DGL's package defines a name, and does not just import it (``np``, ``os``)."""
     value = None if name.startswith("_") else getattr(_dataloading, name, None)
-    # A class's or function's; a module's.
+    # Classes and functions have __module__, modules have __name__.
     home = getattr(value, "__module__", None) or getattr(value, "__name__", "")
     return str(home).startswith(_dataloading.__name__ + ".")
 
 
 def __getattr__(name: str) -> Any:
-    if name == "sampling":  # a module, as that of `dgl`
+    if name == "sampling":  # a module, like `dgl.sampling`
         return import_module(".sampling", __name__)
     if _is_dgls(name):
         return getattr(_dataloading, name)

@@ -1,4 +1,4 @@
-"""Checks of the arguments of DGL's loader, with DGL's exception types and clearer words."""
+"""Checks of the arguments of DGL's loader, with DGL's exception types and clearer messages."""
 
 from __future__ import annotations
 
@@ -21,15 +21,17 @@ from ..sampling.sampler import MiniBatchSampler
 from ..seeds.order import DatasetOrder, SeedOrder
 from ..system.checks import as_integer
 from .graphbolt import import_dgl
+from .workload import is_unchanged
 
 dgl = import_dgl()
 
 
 def check_parts(graph: Any, sampler: Any) -> None:
-    """Check the least that a graph and a sampler must have.
+    """Check what every graph and sampler must have.
 
-    TypeError for a ``DistGraph`` or a sampler of PyG's or of ``pagraph.sampling``; DGL's
-    AttributeError for a graph without ``device`` or a sampler without ``sample``.
+    Raises:
+        TypeError: ``graph`` is a ``DistGraph``, or ``sampler`` is PyG's or of ``pagraph.sampling``.
+        AttributeError: ``graph`` has no ``device``, or ``sampler`` no ``sample`` (DGL's type).
     """
     if isinstance(graph, dgl.distributed.DistGraph):
         raise TypeError(
@@ -58,9 +60,9 @@ def check_parts(graph: Any, sampler: Any) -> None:
 
 
 def batch_device(device: Any, graph: Any, use_uva: bool) -> torch.device:
-    """Device of the batches: the argument, else the graph's device, else (UVA) the current GPU.
+    """Device of the batches: the argument, else the current GPU with UVA, else the graph's device.
 
-    ValueError if a CUDA device was asked for, or implied, where there is none.
+    Raises ValueError if a CUDA device is needed but does not exist.
     """
     if use_uva and not torch.cuda.is_available():
         raise ValueError(
@@ -83,20 +85,19 @@ def check_devices(
 ) -> dict[str, bool]:
     """Check DGL's rules on devices; returns its prefetch flags with defaults filled in.
 
-    ValueError for a combination that DGL refuses too; DGLError for batches on CUDA by a DGL built
-    without it.
+    Raises:
+        ValueError: DGL refuses the combination too.
+        DGLError: Batches on CUDA, with a DGL that was built without it.
     """
     mixed = device.type == "cuda" and graph.device.type == "cpu" and not use_uva
     if not isinstance(graph, dgl.DGLGraph):
         return {name: bool(value) for name, value in flags.items()}
-    # Asks DGL's own library, which has no device without it.
+    # DGL's library knows no CUDA device if it was built without CUDA.
     if device.type == "cuda" and not dgl.ndarray.gpu(0).exist:
         raise dgl.DGLError(
             f"device={str(device)!r} needs a DGL that was built for CUDA, this DGL "
-            f"{dgl.__version__} was not: install "
-            "one from data.dgl.ai, or take pagraph.pyg.NeighborLoader, pagraph.Loader with "
-            "block.to_pyg(), or "
-            "device='cpu'"
+            f"{dgl.__version__} was not: install one from data.dgl.ai, or take "
+            "pagraph.pyg.NeighborLoader, pagraph.Loader with block.to_pyg(), or device='cpu'"
         )
     if use_uva:
         if graph.device.type != "cpu":
@@ -134,11 +135,12 @@ TORCH_KEYWORDS = frozenset(inspect.signature(torch.utils.data.DataLoader.__init_
 
 
 def check_keywords(keywords: Mapping[str, Any]) -> None:
-    """Check the keywords beyond DGL's own: those of torch's loader that DGL passes on, and no
-    others.
+    """Check keywords other than DGL's: they must be of torch's loader, to which DGL passes them.
 
-    TypeError for all others; ValueError for ``sampler`` and ``batch_sampler``, which an order of
-    seeds excludes, and for ``shapes``, which DGL's blocks have not.
+    Raises:
+        ValueError: ``sampler`` or ``batch_sampler``, which exclude an order of seeds; or
+            ``shapes``, which DGL's blocks do not have.
+        TypeError: Any other keyword.
     """
     for name, value in keywords.items():
         if name in ("sampler", "batch_sampler") and value is not None:
@@ -147,20 +149,19 @@ def check_keywords(keywords: Mapping[str, Any]) -> None:
             )
         if name == "shapes":
             raise ValueError(
-                f"shapes is for pagraph.Loader and pagraph.pyg.NeighborLoader, got {value!r}: DGL "
-                "makes objects of each block, whose kernels no compiler traces and whose formats "
-                "it builds anew in every step; block.to_pyg() has the core loader's blocks for "
-                "PyG's layers"
+                f"shapes is for pagraph.Loader and pagraph.pyg.NeighborLoader, got {value!r}: no "
+                "compiler traces the kernels of DGL's blocks, whose formats DGL builds again in "
+                "every step; block.to_pyg() gives the core loader's blocks to PyG's layers"
             )
         if name in ("collate_fn", "pin_memory", "dataset") or name not in TORCH_KEYWORDS:
             raise TypeError(f"DataLoader() got an unexpected keyword argument {name!r}")
 
 
 def recreated(keywords: dict[str, Any]) -> tuple[int, bool]:
-    """Batch size and ``drop_last`` of the loader that Lightning makes again from its attributes.
+    """Batch size and ``drop_last`` of the loader that Lightning recreates from its attributes.
 
-    What torch's loader made of the arguments is taken out of ``keywords``, where ``batch_size`` is
-    None. TypeError unless ``dataset`` is one of our loaders'.
+    Removes from ``keywords`` what torch's loader derived from the arguments; ``batch_size`` is None
+    there. Raises TypeError unless ``dataset`` is that of one of our loaders.
     """
     order = getattr(keywords.get("dataset"), "order", None)
     if not isinstance(order, SeedOrder | DatasetOrder):
@@ -169,17 +170,17 @@ def recreated(keywords: dict[str, Any]) -> tuple[int, bool]:
     for name in ("dataset", "collate_fn", "pin_memory"):
         keywords.pop(name, None)
     if isinstance(keywords.get("sampler"), torch.utils.data.dataloader._InfiniteConstantSampler):
-        del keywords["sampler"]  # torch's own, for datasets without one
+        del keywords["sampler"]  # torch's, for datasets without one
     return (order.batch_size, order.drop_last) if isinstance(order, SeedOrder) else (1, False)
 
 
 def gpu_cache_budget(graph: Any, gpu_cache: Any, device: torch.device) -> int:
-    """DGL's ``gpu_cache`` rows as bytes of the vertex columns it names.
+    """DGL's ``gpu_cache``, rows by column, as bytes of the vertex columns that it names.
 
     Raises:
-        AssertionError: It is not a mapping of mappings (DGL's own type).
+        AssertionError: It is not a mapping of mappings (DGL's type).
         TypeError: A number of rows is not an integer.
-        ValueError: It asks for rows on a device that is not CUDA.
+        ValueError: It asks for rows, but the device is not CUDA.
     """
     if not isinstance(gpu_cache, Mapping) or not all(
         isinstance(d, Mapping) for d in gpu_cache.values()
@@ -200,14 +201,13 @@ def gpu_cache_budget(graph: Any, gpu_cache: Any, device: torch.device) -> int:
 
 
 def tensor_indices(indices: Any) -> Any:
-    """Indices as tensors where they can be, else the user's dataset. All but tensors are copied, as
-    DGL does it.
+    """Indices as tensors if possible, else the user's dataset; like DGL copies all but tensors.
 
-    TypeError for a dtype that torch lacks, AttributeError for a dataset without ``device``.
+    Raises TypeError for a dtype that torch lacks, AttributeError for a dataset without ``device``.
     """
     if isinstance(indices, Tensor):
         return indices
-    if isinstance(indices, np.ndarray):  # never a dataset, though NumPy 2's arrays have a device
+    if isinstance(indices, np.ndarray):  # not a dataset, though NumPy 2's arrays have a device
         return _copied("indices", indices)
     ids = indices
     if isinstance(indices, Mapping):
@@ -225,14 +225,13 @@ def tensor_indices(indices: Any) -> Any:
     if not hasattr(indices, "device"):
         raise AttributeError(
             'indices must be tensors, sequences of ids, or a dataset with a "device" attribute '
-            "saying where its "
-            f"batches are; got {type(indices).__name__}"
+            f"saying where its batches are; got {type(indices).__name__}"
         )
     return indices
 
 
 def _copied(name: str, ids: NDArray[Any]) -> Tensor:
-    """A copy as a tensor: of arrays with any strides and byte order."""
+    """An array of any strides and byte order, copied to a tensor."""
     try:
         return torch.from_numpy(ids.astype(ids.dtype.newbyteorder("="), order="C", subok=False))
     except TypeError:
@@ -242,28 +241,26 @@ def _copied(name: str, ids: NDArray[Any]) -> Tensor:
 
 
 def _listed(ids: Any) -> Tensor:
-    """A sequence as a tensor: ranges become lists, an empty sequence holds int64."""
+    """A sequence as a tensor, also a range; an empty sequence becomes int64."""
     if isinstance(ids, range):
         ids = list(ids)
-    return (
-        no_ids() if isinstance(ids, list | tuple) and not ids else torch.tensor(ids, device="cpu")
-    )
+    if isinstance(ids, list | tuple) and not ids:
+        return no_ids()
+    return torch.tensor(ids, device="cpu")
 
 
 def check_seeds(graph: Any, indices: Any, sampler: Any, native: MiniBatchSampler | None) -> None:
-    """Check seeds of node-wise and edge-wise samplers: on an id outside the graph DGL's own code
-    ends the process.
+    """Check the seeds of node-wise and edge-wise samplers.
 
-    Other samplers, and subclasses with a ``sample`` of their own, decide what their indices mean;
-    ``native`` is our sampler that takes the sampler's place.
+    An id outside the graph would crash DGL's code. Other samplers, and subclasses that override
+    ``sample``, decide what their indices mean. ``native`` is our sampler that replaces the sampler.
 
     Raises:
-        DGLError: The dtype is not the graph's, a type is unknown, or types are needed and not
+        DGLError: The dtype is not the graph's, a type is unknown, or types are needed but not
             given.
-        IndexError: An id is outside the graph, or the number of a cluster is not one of the
-            sampler's.
-        ValueError: Ids are not 1-D; an edge sampler's ``exclude`` is no mode, or lacks what says
-            which edges are the reverse ones.
+        IndexError: An id is outside the graph, or a cluster's number is not one of the sampler's.
+        ValueError: Ids are not 1-D; an edge sampler's ``exclude`` is unknown, or the argument that
+            names the reverse edges is missing.
     """
     on_cpu = isinstance(graph, dgl.DGLGraph) and not graph.is_block and graph.device.type == "cpu"
     if not on_cpu or not isinstance(indices, Tensor | Mapping):
@@ -308,16 +305,13 @@ _EDGE_WISE = (dgl.dataloading.EdgePredictionSampler,)
 
 
 def _samples_as(sampler: Any, bases: tuple[Any, ...]) -> bool:
-    """The sampler is one of these, with DGL's own ``sample``."""
+    """Whether the sampler is one of these, with DGL's own ``sample``."""
     base = next((base for base in bases if isinstance(sampler, base)), None)
-    return (
-        base is not None and type(sampler).sample is base.sample and "sample" not in vars(sampler)
-    )
+    return base is not None and is_unchanged(sampler, {"sample": base})
 
 
 def _is_type(graph: Any, kind: str, name: Any) -> bool:
-    """Edge types have two names: the canonical triple, and the relation where it is the only one of
-    that name."""
+    """Whether the graph has a type. An edge type is named by its triple, or relation if unique."""
     if kind == "node":
         return name in graph.ntypes
     return name in graph.canonical_etypes or graph.etypes.count(name) == 1

@@ -1,4 +1,4 @@
-"""Columns of a DGL graph as fields: read through caches and recycled memory, never stale."""
+"""Columns of a DGL graph as fields, read through caches and recycled memory, and never stale."""
 
 from __future__ import annotations
 
@@ -30,12 +30,11 @@ _Key = tuple[str, Any, str]
 class Columns:
     """Reads rows of any vertex or edge column of a DGL graph onto a device.
 
-    One static cache serves the vertices of all types, and the edges of the columns that are
-    declared.
+    One static cache serves vertices of all types, and edges of the declared columns.
 
     Args:
         graph: A DGL graph, or anything with ``get_node_storage`` and ``get_edge_storage``.
-        fields: Where columns become fields.
+        fields: The set to which columns are added as fields.
         device: Where rows are delivered.
     """
 
@@ -55,9 +54,13 @@ class Columns:
         ids: Mapping[Any, Tensor],
         bounds: Mapping[Any, Sequence[int]] | None = None,
     ) -> list[Read]:
-        """Reads of columns ("node" or "edge"), each by the ids of its type.
+        """Reads of vertex or edge columns, each with the ids of its type.
 
-        ``bounds``: where the ids of each hop end, by type; None: all are those of the seeds.
+        Args:
+            kind: "node" or "edge".
+            names: (type, name) of the columns.
+            ids: Type to ids.
+            bounds: Type to the ends of the hops in the ids. Default: all are seeds.
         """
         reads = []
         for type_, name in names:
@@ -67,11 +70,10 @@ class Columns:
         return reads
 
     def key_of(self, kind: str, type_: Any, name: str) -> Hashable:
-        """The key by which a column is read: its field's, or that of a user's own storage."""
+        """The key by which a column is read, that of its field or of a user's storage."""
         key = kind, type_, name
         if not self._has_frames:
-            # A user's own class may answer with another storage each time, so it is asked again
-            # for each batch.
+            # A user's class may return another storage each time, so it is asked for every batch.
             try:
                 storage = _storage(self._graph, kind, name, type_)
             except KeyError:
@@ -88,25 +90,25 @@ class Columns:
     def declare(self, kind: str, names: Iterable[tuple[Any, str]], role: Role) -> None:
         """Declare columns that will be read, so that one cache is planned for all of them.
 
-        Columns of edges are only cached if they are declared: else nobody knows how often they are
-        read.
+        Columns of edges are cached only if they are declared, since otherwise it is unknown how
+        often they are read.
 
         Args:
             kind: "node" or "edge".
-            names: (type, name) of columns; a type that lacks one now is not planned for.
+            names: (type, name) of columns. Columns that do not exist yet are not planned for.
             role: Which of a batch's rows are read.
         """
         for type_, name in names:
             key = (kind, type_, name)
             before = self._roles.get(key)
             self._roles[key] = role if before is None else role | before
-            if self._roles[key] != before:  # The cache plans by roles: the field is added again.
+            if self._roles[key] != before:  # add the field again, since the cache plans by roles
                 self._added.discard(key)
             if key not in self._added and name in frame_of(self._graph, kind, type_)._columns:
                 self._add(key)
 
     def _add(self, key: _Key) -> None:
-        """Make a column a field."""
+        """Add a column as a field."""
         kind, type_, name = key
         source = partial(_values, self._graph, kind, name, type_)
         if self._has_frames:
@@ -122,25 +124,24 @@ class Columns:
         self._fields.add_source(
             key, source, row_type=row_type, role=role or Role.INPUT, label=label
         )
-        # Only now: other threads look here before they read, without a lock, and must find the
-        # field. Two that add it at once add the same.
+        # Set last: other threads look here before they read, without a lock, and must then find the
+        # field. Two threads that add it at once add the same.
         self._added.add(key)
 
 
 def row_counts(graph: Any) -> dict[RowType, int]:
-    """Vertices and edges by type of a graph where they can be ranked; a block has the same type at
-    both ends."""
+    """Vertices and edges by type; empty for blocks and foreign graphs, which cannot be ranked."""
     if not isinstance(graph, dgl.DGLGraph) or graph.is_block:
         return {}
     counts: dict[RowType, int] = {ntype: int(graph.num_nodes(ntype)) for ntype in graph.ntypes}
     return counts | {etype: int(graph.num_edges(etype)) for etype in graph.canonical_etypes}
 
 
-# Functions of the graph alone: a field set must not keep its owner alive.
+# Free functions, because a field set must not keep its owner alive through a source.
 
 
 def _frame_values(graph: Any, frames: str, place: int, name: str, slowly: Any) -> FieldValue:
-    """The values of a gathered column, without the detour through DGL's storages."""
+    """The values of a column, taken from its frame if it is gathered, else by ``slowly``."""
     column = getattr(graph, frames)[place]._columns.get(name)
     plain = (
         type(column) is Column and column.index is column.device is column.deferred_dtype is None
@@ -150,7 +151,7 @@ def _frame_values(graph: Any, frames: str, place: int, name: str, slowly: Any) -
 
 
 def _values(graph: Any, kind: str, name: str, type_: Any) -> FieldValue:
-    """The values of a column now."""
+    """The current values of a column."""
     return column_values(_storage(graph, kind, name, type_))
 
 
@@ -174,8 +175,7 @@ def _storage(graph: Any, kind: str, name: str, type_: Any) -> Any:
 
 
 def _label(kind: str, name: str, type_: Any, graph: Any) -> str:
-    """Name of a column in the statistics: ``feat``, ``user/feat``, ``edge:w``,
-    ``edge:user-buys-item/w``."""
+    """Name of a column in statistics, such as ``user/feat`` or ``edge:user-buys-item/w``."""
     if kind == "node":
         return name if len(graph.ntypes) == 1 else f"{type_}/{name}"
     return f"edge:{name}" if len(graph.canonical_etypes) == 1 else f"edge:{'-'.join(type_)}/{name}"

@@ -1,9 +1,9 @@
-"""DGL's connection with its servers, shared by threads, so that one of them may read ahead.
+"""Sharing of DGL's connection to its servers between threads, so that one of them can read ahead.
 
-A process of DistDGL has one queue of answers, and whoever asks takes the next answer for its own.
-DGL allows one thread only for that reason. Here whoever asks holds a lock until all answers are
-there, in whatever function of DGL's: rows read ahead, sampling, a barrier, or an embedding's push
-in the training loop.
+A process of DistDGL has one queue of answers, and a request takes the next answer as its own. So
+DGL allows only one thread. Here a thread holds a lock from a request until all its answers have
+come. This covers all DGL functions that ask servers: reads of rows, sampling, barriers, and pushes
+of embeddings in the training loop.
 """
 
 from __future__ import annotations
@@ -28,27 +28,28 @@ from dgl.distributed import (  # noqa: E402
     standalone_kvstore,
 )
 
-# Held while servers are asked. They wait for no thread of this process, nor does a barrier, which
-# waits for other processes' training loops: so its holder always comes to an end. Reentrant, as
-# these functions of DGL's call each other.
+# Held while servers are asked. Servers wait for no thread of this process; a barrier waits only for
+# other processes' training loops. So the holder always finishes. It is re-entrant, because these
+# functions of DGL call each other.
 _connection = threading.RLock()
-# Held while a result of the sampler processes is waited for, which may be another loader's: that
-# one looks for it afterwards. No other lock is taken while it is held.
+# Held while waiting for a result of the sampler processes. The result may be another loader's; DGL
+# keeps it for that loader. No other lock is taken while it is held.
 _results = threading.Lock()
 
 _LOOK_SECONDS = 1.0
-"""Of waiting for a sampler process, after which others may look, and whether it lives is asked."""
+"""How long to wait for a sampler process before other threads may look, and before checking that it
+is alive."""
 
 _SERVICES = (
     "_distributed_access",
     "_distributed_edge_access",
     "_distributed_get_node_property",
 )
-"""By these all of ``graph_services`` asks servers, and takes their answers."""
+"""The functions through which all of ``graph_services`` asks servers."""
 
 
 def _conversations() -> Iterator[tuple[Any, str]]:
-    """DGL's functions that ask servers and wait for what they answer, each with its owner."""
+    """DGL's functions that ask servers and wait for answers, each as (owner, name)."""
     for name, function in vars(kvstore.KVClient).items():
         if inspect.isfunction(function) and not name.startswith("_"):
             yield kvstore.KVClient, name
@@ -60,7 +61,7 @@ def _conversations() -> Iterator[tuple[Any, str]]:
 
 @functools.cache
 def share_connection(before_push: Callable[[str], None]) -> None:
-    """Have threads share the connection from now on; done once.
+    """Let threads share the connection from now on; later calls do nothing.
 
     Args:
         before_push: Called with a distributed tensor's name before this process writes it.
@@ -94,11 +95,13 @@ def _checked(push: Callable[..., Any], before: Callable[[str], None]) -> Callabl
 def _looking(get_result: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(get_result)
     def looking(pool: Any, dataloader_name: str, timeout: float = 1800) -> Any:
-        """DGL's, for several threads; PipelineError where a sampler process has died, for which
-        DGL waits half an hour."""
+        """DGL's ``get_result`` for several threads.
+
+        Raises PipelineError if a sampler process has died. DGL would wait for half an hour.
+        """
         until = time.monotonic() + timeout
         while True:
-            # First: what a dead process had sent before is in the queue.
+            # Read before the queue, which may still hold what a dead process had sent.
             codes = [process.exitcode for process in pool.process_list]
             try:
                 with _results:

@@ -1,4 +1,4 @@
-"""Conversion between DGL's graphs and ours, and of the edges that a batch excludes."""
+"""Conversion between DGL's graphs and ours, and of excluded edges to positions."""
 
 from __future__ import annotations
 
@@ -27,25 +27,25 @@ from .typing import NodeGraph
 dgl = import_dgl()
 from dgl.frame import Frame  # noqa: E402
 
-# Both refer weakly to their keys, so that a graph's arrays go when the graph goes.
+# Both have weak keys, so that a graph's arrays are freed with the graph.
 _core_graphs: weakref.WeakKeyDictionary[Any, tuple[Any, dict[str, Graph]]] = (
     weakref.WeakKeyDictionary()
 )
 _dgl_graphs: weakref.WeakKeyDictionary[Graph, tuple[Any, dict[Any, FieldValue]]] = (
     weakref.WeakKeyDictionary()
 )
-# Guards both dictionaries, also while arrays are made: loaders that are made at once share them.
-# Reentrant, as `dgl_graph` and `core_graph_both_ways` make one conversion of another. DGL is called
-# under it, and none of our threads that have another lock.
+# Guards both dictionaries, also while arrays are made, so that loaders that are created at the same
+# time share them. It is re-entrant, because `dgl_graph` and `core_graph_both_ways` call other
+# conversions. DGL is called while it is held, and a WaitingGraph's lock may be taken.
 _lock = threading.RLock()
 
 
 def core_graph(graph: Any, edge_dir: str = "in") -> Graph:
     """The structure of a DGL graph as ours, converted once and kept as long as the graph lives.
 
-    For "out" the result's "in-edges" are the out-edges, and its edge types turned round: (a, r, b)
-    becomes (b, r, a). All loaders of a graph share the result; a graph whose structure was changed
-    in place is converted again. Fields are not taken along: they stay the DGL graph's.
+    For "out" the result is reversed: its in-edges are the out-edges, and edge type (a, r, b)
+    becomes (b, r, a). All loaders of a graph share the result. If the graph's structure is changed
+    in place, it is converted again. Fields are not converted; they stay in the DGL graph.
     """
     with _lock:
         index, by_direction = _core_graphs.get(graph, (None, {}))
@@ -64,11 +64,9 @@ def core_graph(graph: Any, edge_dir: str = "in") -> Graph:
 
 
 def core_graph_both_ways(graph: Any) -> Graph:
-    """The result of :func:`core_graph` with out-edges in DGL's own order, that of the edges in
-    ``DGLGraph.subgraph``.
+    """The result of :func:`core_graph`, with out-edges in the order of ``DGLGraph.subgraph``.
 
-    Those of a graph on disk are built of its in-edges: DGL's structure, which waits there, would
-    be, too.
+    For a :class:`WaitingGraph` the out-edges are built from the in-edges, as DGL would build them.
     """
     core = core_graph(graph)
     if not isinstance(graph, WaitingGraph):
@@ -79,24 +77,23 @@ def core_graph_both_ways(graph: Any) -> Graph:
 
 
 def structures_of(graph: Any) -> dict[str, Graph]:
-    """The results of :func:`core_graph` so far, by direction. They go along with a pickled or
-    copied graph: DGL orders the rows of its copies anew, and another order of the neighbours makes
-    other draws."""
+    """The results of :func:`core_graph` so far, by direction, to go with a pickled or copied graph.
+
+    DGL's copies order their rows differently, and another order of neighbours makes other draws.
+    """
     with _lock:
         index, by_direction = _core_graphs.get(graph, (None, {}))
         return dict(by_direction) if index is structure_mark(graph) else {}
 
 
 def restore_structures(graph: Any, by_direction: Mapping[str, Graph]) -> None:
-    """Let :func:`core_graph` return what :func:`structures_of` returned for the graph that this one
-    is a copy of."""
+    """Give a copy of a graph the :func:`structures_of` the original."""
     with _lock:
         _core_graphs[graph] = structure_mark(graph), dict(by_direction)
 
 
 def by_edge_type(graph: Any, what: str, numbers: Mapping[Any, Any]) -> dict[EdgeType, Any]:
-    """A mapping by triple or by relation as one by canonical type; DGLError unless it names just
-    the graph's types."""
+    """A mapping by triple or relation, keyed by canonical type; DGLError if a type is missing."""
     by_type = {graph.to_canonical_etype(etype): number for etype, number in numbers.items()}
     missing = [etype for etype in graph.canonical_etypes if etype not in by_type]
     if missing:
@@ -109,12 +106,13 @@ def by_edge_type(graph: Any, what: str, numbers: Mapping[Any, Any]) -> dict[Edge
 def to_dgl(graph: Graph) -> NodeGraph:
     """A ``dgl.DGLGraph`` with the same vertices, edges, edge ids and fields (fields share memory).
 
-    Ids are int64, DGL's default. Edge ids are given even where they only count: DGL takes none for
-    the same, but its libxsmm kernels then fail on edge features.
+    Ids are int64, DGL's default. Edge ids are given even if they only count 0, 1, 2...: without
+    them DGL's libxsmm kernels fail on edge features.
 
-    Fields that are ``IndexedRows`` become columns as those of a subgraph: DGL gathers the whole
-    column when it is first read as ``ndata[...]``; our loaders, and the columns of blocks, read
-    single rows. So it is with ``NarrowRows``, of which DGL's own loader reads single rows, too.
+    Fields that are ``IndexedRows`` become columns like those of a DGL subgraph: DGL gathers the
+    whole column when it is first read as ``ndata[...]``, but our loaders, and the columns of
+    blocks, read single rows. ``NarrowRows`` work in the same way, and also DGL's own loader reads
+    single rows of them.
 
     Raises:
         TypeError: ``graph`` is something else.
@@ -132,18 +130,17 @@ def _structure(graph: Graph) -> Any:
     data = {}
     for etype in graph.edge_types:
         csc = graph.csc_of(etype)
-        own = csc.copy(torch.int64)  # Whatever the dtype: DGL sorts rows in place.
+        own = csc.copy(torch.int64)  # always a copy, because DGL sorts rows in place
         data[etype] = ("csc", (own.indptr, own.indices, csc.places()))
     return dgl.heterograph(data, num_nodes_dict=graph.num_nodes_by_type)
 
 
 def dgl_graph(graph: Graph) -> Any:
-    """Memoized :func:`to_dgl`, kept as long as ``graph`` lives; fields set since the last call
-    become columns.
+    """Memoized :func:`to_dgl`, kept as long as ``graph`` lives.
 
-    Loaders of it sample from ``graph``'s own arrays, and DGL's structure is made when something
-    asks for it. Columns that were set on the result stay, unless ``graph`` has a new field of that
-    name.
+    Fields that were set since the last call become columns. Loaders of the result sample from
+    ``graph``'s arrays; DGL's structure is made when something needs it. Columns that were set on
+    the result are kept, unless ``graph`` has a new field with that name.
     """
     with _lock:
         known = _dgl_graphs.get(graph)
@@ -154,7 +151,7 @@ def dgl_graph(graph: Graph) -> Any:
             )
             result = WaitingGraph(own, _structure)
             before: dict[Any, FieldValue] = {}
-            # Loaders of the result sample these arrays, not copies made of DGL's.
+            # So loaders of the result sample these arrays, and not copies of DGL's.
             _core_graphs[result] = (structure_mark(result), {"in": own})
         else:
             result, before = known
@@ -166,12 +163,11 @@ def dgl_graph(graph: Graph) -> Any:
 
 
 class WaitingGraph(dgl.DGLGraph):  # type: ignore[name-defined]
-    """Types, numbers and columns of a graph; DGL's structure is made when anything else is asked
-    for, and kept.
+    """A DGL graph that has only types, counts and columns until its structure is needed.
 
     Args:
-        core: The graph. Its fields are not taken along.
-        make: Makes the DGL graph with the structure.
+        core: The graph. Its fields are not used.
+        make: Makes the DGL graph with the structure, at the first access to it.
     """
 
     def __init__(self, core: Graph, make: Callable[[Graph], Any]) -> None:
@@ -181,20 +177,20 @@ class WaitingGraph(dgl.DGLGraph):  # type: ignore[name-defined]
         )
         self._core = core
         self._make = make
-        # Threads that ask for the structure at once make it once. A fork lock: a worker process
-        # may be forked while a thread makes it.
+        # Held while the structure is made, so that it is made once. It is a fork lock, because a
+        # worker process may be forked meanwhile.
         self._lock = ForkLock()
         self._counts = [core.csc_of(etype).num_edges for etype in outline.canonical_etypes]
         self._outline = self._structure = outline._graph
         counts = [outline.num_nodes(t) for t in outline.ntypes], self._counts
         frames = ([Frame(num_rows=count) for count in of_kind] for of_kind in counts)
-        # DGL's constructor asks the structure for its types; only then does it wait.
+        # DGL's constructor asks the structure for its types. After that it is dropped.
         super().__init__(outline._graph, outline.ntypes, outline.etypes, *frames)
         self._structure = None
 
     @property
     def _graph(self) -> Any:
-        """DGL's index; an assignment, as by ``add_edges``, replaces it."""
+        """DGL's index; assignments, such as ``add_edges`` makes, replace it."""
         with self._lock:
             if self._structure is None:
                 self._structure = self._made = self._make(self._core)._graph
@@ -241,7 +237,7 @@ class WaitingGraph(dgl.DGLGraph):  # type: ignore[name-defined]
 
 
 def structure_mark(graph: Any) -> Any:
-    """An object that is another one once the graph's structure was changed in place."""
+    """An object that is replaced by another when the graph's structure is changed in place."""
     waits = isinstance(graph, WaitingGraph) and graph._unchanged
     return graph._outline if waits else graph._graph
 
@@ -261,7 +257,7 @@ def _set_columns(graph: Any, fields: Mapping[Any, FieldValue]) -> None:
         if isinstance(values, Tensor):
             frame_of(graph, kind[:-1], type_).update({name: values})
             continue
-        # Past DGL's own setter, which would read all rows.
+        # Bypasses DGL's setter, which would read all rows.
         columns = frame_of(graph, kind[:-1], type_)._columns
         if isinstance(values, NarrowRows):
             columns[name] = NarrowColumn(values)
@@ -285,9 +281,11 @@ _SAVED = {
 def save_graph(graph: Graph, path: StrPath) -> None:
     """Save a graph by ``dgl.save_graphs``.
 
+    DGL saves bools as uint8. So a field must have a name that ends in ``mask`` if it is bool, and
+    must not if it is uint8.
+
     Raises:
-        ValueError: A field has a dtype that DGL does not save, or is of bools, which DGL saves as
-            uint8, without a name that ends in ``mask``, or of uint8 with such a name.
+        ValueError: A field has a dtype that DGL does not save, or breaks this rule.
     """
     for (_, type_, name), values in _fields(graph).items():
         if values.dtype not in _SAVED:
@@ -300,8 +298,7 @@ def save_graph(graph: Graph, path: StrPath) -> None:
         ):
             raise ValueError(
                 f"field {name!r} of {type_} must be called ..._mask just where it is bool, which "
-                "DGL saves as uint8, "
-                f"got {values.dtype}"
+                f"DGL saves as uint8, got {values.dtype}"
             )
     with new_file(path) as file:
         dgl.save_graphs(file.name, [to_dgl(graph)])
@@ -311,14 +308,13 @@ Sets = dict[EdgeType, ExcludedEdges]
 
 
 def excluded_sets(graph: Any, core: Graph, exclude: Any) -> Sets:
-    """The edges to leave out, by canonical edge type, as positions in ``core``, the edges as they
-    are sampled.
+    """Excluded edges as positions in ``core``, the sampled graph, by canonical edge type.
 
-    ``exclude`` is ids of the DGL graph's edges, a mapping from edge type to ids, or None. Ids
-    outside the graph exclude nothing, as with DGL: -1 may stand for an edge without a reverse one.
+    ``exclude`` is ids of the DGL graph's edges, a mapping from edge type to ids, or None. As in
+    DGL, ids outside the graph exclude nothing; so -1 may be given for an edge without a reverse.
 
     Raises:
-        DGLError: There are several edge types and ``exclude`` is no mapping, or a type is unknown.
+        DGLError: There are several edge types but ``exclude`` is no mapping, or a type is unknown.
         TypeError: Ids are not integers.
         ValueError: Ids are not 1-D.
     """
@@ -332,8 +328,7 @@ def excluded_sets(graph: Any, core: Graph, exclude: Any) -> Sets:
 
 
 class FixedExclusion:
-    """Memoizes :func:`excluded_sets` until the tensors are written or replaced. Safe from any
-    thread."""
+    """Memoizes :func:`excluded_sets` until the tensors are written or replaced; thread-safe."""
 
     def __init__(self) -> None:
         self._known: tuple[dict[Any, FieldVersion], Sets] | None = None
@@ -341,7 +336,7 @@ class FixedExclusion:
     def sets(self, graph: Any, core: Graph, exclude: Any) -> Sets:
         """The sets of :func:`excluded_sets`; ids are tensors."""
         versions = {etype: FieldVersion.of(ids) for etype, ids in _by_type(graph, exclude).items()}
-        # Threads that ask at once make the same sets, and the last one's stay: no lock is needed.
+        # No lock is needed: threads that come at once make equal sets, and the last one's stay.
         known = self._known
         if known is None or known[0] != versions:
             known = self._known = versions, excluded_sets(graph, core, exclude)

@@ -1,4 +1,4 @@
-"""Deferred columns: rows gathered, or widened from fewer bytes, when they are first read."""
+"""Deferred columns, whose rows are gathered or decoded when they are first read."""
 
 from __future__ import annotations
 
@@ -21,8 +21,7 @@ from dgl.frame import Column, Frame, LazyFeature, Scheme, _LazyIndex  # noqa: E4
 
 @dataclass(frozen=True, eq=False)
 class LazyColumn:
-    """A LazyFeature column of a sampled graph: ``frame[key]`` gets column ``name`` of the parent at
-    ``ids``."""
+    """A LazyFeature of a sampled graph: ``frame[key]`` gets rows ``ids`` of the parent's column."""
 
     frame: Any
     key: str
@@ -33,8 +32,7 @@ class LazyColumn:
 
 
 def map_leaves(item: Any, change: Callable[[Any], Any]) -> Any:
-    """Map the leaves of a nested structure; tuples (also named ones) become tuples, as in DGL's
-    loader."""
+    """Map the leaves of a nested structure; like in DGL's loader, named tuples become tuples."""
     if isinstance(item, tuple):
         return tuple(map_leaves(x, change) for x in item)
     if isinstance(item, list):
@@ -52,13 +50,15 @@ def frame_of(graph: Any, kind: str, type_: Any) -> Any:
 
 
 def moved(leaf: Any, device: torch.device) -> Any:
-    """A leaf on ``device``; a copy to the CPU is waited for."""
+    """A leaf on ``device``; copies to the CPU are synchronous."""
     return leaf.to(device, non_blocking=device.type != "cpu")
 
 
 def find_lazy(graph: Any) -> Iterator[LazyColumn]:
-    """Every LazyFeature column of a sampled graph; DGLError for one without ids on a graph without
-    NID or EID."""
+    """Every LazyFeature column of a sampled graph.
+
+    Raises DGLError if one has no ids and its graph has no NID or EID.
+    """
     for kind, frames, types, id_name in (
         ("node", graph._node_frames, graph.ntypes, dgl.NID),
         ("edge", graph._edge_frames, graph.canonical_etypes, dgl.EID),
@@ -70,17 +70,16 @@ def find_lazy(graph: Any) -> Iterator[LazyColumn]:
                     if ids is None:
                         raise dgl.DGLError(
                             f"LazyFeature {key!r} must have ids, or its graph a "
-                            f"dgl.{id_name.strip('_')} column; "
-                            "it has neither"
+                            f"dgl.{id_name.strip('_')} column; it has neither"
                         )
                     yield LazyColumn(frame, key, kind, column.name or key, type_, ids)
 
 
 def materialise(parent: Any) -> None:
-    """Gather the lazy columns of a graph that is a subgraph itself, once, as DGL's own fetch does.
+    """Gather the lazy columns of a graph that is itself a subgraph, like DGL's fetch.
 
-    Call it before samplers run in threads: DGL's columns must not be looked at while another thread
-    gathers them.
+    Call it before samplers run in threads, because DGL's columns must not be read while another
+    thread gathers them.
     """
     for frame in _frames(parent):
         for column in list(frame._columns.values()):
@@ -89,13 +88,12 @@ def materialise(parent: Any) -> None:
 
 
 def _frames(graph: Any) -> list[Any]:
-    """All frames of a DGL graph; none of any other object."""
+    """All frames of a DGL graph; none for any other object."""
     return [*graph._node_frames, *graph._edge_frames] if isinstance(graph, dgl.DGLGraph) else []
 
 
 def parent_storages(parent: Any) -> dict[tuple[Any, str], Any]:
-    """The tensors that are columns of a DGL graph now, by frame and name; empty for any other
-    object."""
+    """The tensors of a DGL graph's gathered columns, by frame and name; none for other objects."""
     return {
         (id(f), key): c.storage
         for f in _frames(parent)
@@ -109,9 +107,9 @@ def parent_columns(
 ) -> list[tuple[Any, Any]]:
     """Deferred columns of a graph sampled from ``parent``: (column, the parent's frame and key).
 
-    Frames are matched by type, as DGL's loader does for its workers. A column is the parent's if it
-    waits for just the rows of its frame's ids, or holds a tensor that the parent has, or had
-    ``before`` the sampling (:func:`parent_storages`), during which a column may have been replaced.
+    Frames are matched by type, like in DGL's loader. A column is the parent's if it waits for the
+    rows of its frame's ids, or holds a tensor that the parent has now or had ``before`` sampling
+    (:func:`parent_storages`). A column may be replaced during sampling.
     """
     found: list[tuple[Any, Any]] = []
     if not isinstance(parent, dgl.DGLGraph):
@@ -136,11 +134,10 @@ def parent_columns(
 
 
 def repoint(columns: list[tuple[Any, Any]]) -> None:
-    """Make waiting columns follow the parent, whose field may have been replaced since they were
-    sampled."""
+    """Let deferred columns use the parent's current column, which may have been replaced."""
     for column, (parent_frame, key) in columns:
         own = parent_frame._columns.get(key)
-        # Without an index the column was gathered, by the sampler or a user: its rows are its own.
+        # A column without an index was gathered, by the sampler or a user, and keeps its rows.
         if own is not None and column.index is not None and column.storage is not own.storage:
             column.storage = own.storage
             column.scheme = own.scheme
@@ -150,15 +147,15 @@ def _is_gathered(column: Any) -> bool:
     return isinstance(column, Column) and column.index is None
 
 
-# DGL gathers a column when it is first read: it sets `storage`, then clears `index`. Another thread
-# that looked at both between the two would pair the new rows with the old index; so they are looked
-# at once, before other threads run, and count for as long as there is an index.
+# The rows of deferred columns. DGL gathers a column when it is first read: it sets `storage`, then
+# clears `index`. A thread that read both in between would pair the new rows with the old index. So
+# both are read once, before other threads run, and the result is used as long as there is an index.
 _known: weakref.WeakKeyDictionary[Any, IndexedRows] = weakref.WeakKeyDictionary()
-_lock = threading.Lock()
+_lock = threading.Lock()  # guards _known; its holder takes no other
 
 
 def waiting_column(rows: IndexedRows) -> Any:
-    """A DGL column of these rows, gathered when DGL first reads it."""
+    """A DGL column of rows by reference, which DGL gathers at the first read."""
     column = Column(rows.source, None, rows.ids)
     with _lock:
         _known[column] = rows
@@ -166,12 +163,11 @@ def waiting_column(rows: IndexedRows) -> Any:
 
 
 def waiting_rows(column: Any) -> IndexedRows | None:
-    """The rows of a column that DGL has yet to gather; None for others, also to be moved,
-    converted, or not on CPU."""
-    if column.index is None and not _known:  # nearly always: no lock for columns that never waited
+    """The rows of a column that DGL has yet to gather from a CPU tensor; None for all others."""
+    if column.index is None and not _known:  # the usual case, which needs no lock
         return None
     with _lock:
-        index = column.index  # only here: another thread may have gathered the column meanwhile
+        index = column.index  # read again, as another thread may have gathered the column
         if index is None:
             _known.pop(column, None)
             return None
@@ -182,9 +178,9 @@ def waiting_rows(column: Any) -> IndexedRows | None:
 
 
 class NarrowColumn(Column):
-    """Rows in fewer bytes as a column; single rows are read for blocks, subgraphs and DGL's loader.
+    """Rows in fewer bytes as a column; blocks, subgraphs and DGL's loader read single rows.
 
-    As ``ndata[...]`` DGL reads the whole column, which is a tensor of its own from then on.
+    ``ndata[...]`` decodes the whole column, which is a plain tensor from then on.
     """
 
     def __init__(self, rows: NarrowRows) -> None:
@@ -194,13 +190,13 @@ class NarrowColumn(Column):
 
     @property
     def data(self) -> Tensor:
-        """The values; DGL's own attribute."""
+        """The values; overrides DGL's attribute."""
         rows = self.storage
         index = self.index
         if isinstance(rows, NarrowRows):
             ids = index.flatten() if isinstance(index, _LazyIndex) else index
             values = rows.materialize() if ids is None else rows[ids.cpu()]
-            # The index first, as no ids fit the values; DGL's `data` then finds a plain column.
+            # The index is cleared first, since it does not fit the new values.
             self.index = None
             self.storage = values
         result: Tensor = Column.data.fget(self)
@@ -211,20 +207,20 @@ class NarrowColumn(Column):
         Column.data.fset(self, values)
 
     def clone(self) -> Any:
-        """Like that of a column."""
+        """See ``Column.clone``."""
         return _narrow(super().clone())
 
     def subcolumn(self, rowids: Any) -> Any:
-        """Like that of a column; nothing is read yet."""
+        """See ``Column.subcolumn``; nothing is read yet."""
         return _narrow(super().subcolumn(rowids))
 
     def astype(self, new_dtype: Any) -> Any:
-        """Like that of a column; the values are read."""
+        """See ``Column.astype``; reads the values."""
         _ = self.data
         return super().astype(new_dtype)
 
     def fetch(self, indices: Tensor, device: Any, pin_memory: bool = False, **kwargs: Any) -> Any:
-        """Like that of a column; only the rows are read."""
+        """See ``Column.fetch``; reads only these rows."""
         rows = narrow_rows(self)
         if rows is None:
             return super().fetch(indices, device, pin_memory=pin_memory, **kwargs)
@@ -232,14 +228,13 @@ class NarrowColumn(Column):
 
 
 def _narrow(column: Any) -> Any:
-    # DGL's methods make a plain Column of any kind of column.
+    # DGL's methods return a plain Column for any kind of column.
     column.__class__ = NarrowColumn
     return column
 
 
 def narrow_rows(column: Any) -> NarrowRows | None:
-    """The rows in fewer bytes that a column is; None: it is none, was read as a whole, or waits to
-    be changed."""
+    """A column's rows in fewer bytes; None if it has none, or a change of it is pending."""
     rows = column.storage
     waits = (
         column.index is not None or column.device is not None or column.deferred_dtype is not None
@@ -248,8 +243,7 @@ def narrow_rows(column: Any) -> NarrowRows | None:
 
 
 def column_values(column: Any) -> FieldValue:
-    """The values of a column now: rows in fewer bytes, by reference where DGL has yet to gather
-    them, or its tensor."""
+    """The current values of a column: rows in fewer bytes, rows by reference, or its tensor."""
     narrow = narrow_rows(column)
     if narrow is not None:
         return narrow
@@ -261,8 +255,10 @@ def column_values(column: Any) -> FieldValue:
 
 
 def gather_others(graph: Any, edge_names: tuple[str | None, ...] = ()) -> None:
-    """Gather the columns that cannot be read by reference, and ``edge_names``; before other threads
-    read any."""
+    """Gather the columns that cannot be read by reference, and those of ``edge_names``.
+
+    Call it before other threads read any.
+    """
     for frame in _frames(graph):
         for column in list(frame._columns.values()):
             if isinstance(column, Column):
@@ -274,30 +270,30 @@ def gather_others(graph: Any, edge_names: tuple[str | None, ...] = ()) -> None:
 
 
 class _Columns(Named[Any]):
-    """Columns of a frame; pickled as DGL's own, which a process without pagraph can read."""
+    """Columns of a frame; pickled as a plain dict, which a process without pagraph can read."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return dict, (dict(self),)
 
 
 def sub_frame(parent: Any, index: Any, num_rows: int, given: Mapping[str, Tensor]) -> Any:
-    """A frame of a parent's columns at ``index`` (ids, or DGL's lazy ones), in the parent's order.
+    """A frame of a parent's columns at ``index`` (ids, or DGL's lazy ids), in the parent's order.
 
-    Columns are gathered when they are first read, but for the rows that are ``given``. DGL's own
-    ``subcolumn`` would look up the parent's index of every row at once.
+    Rows that are ``given`` are used; other columns are gathered when they are first read. DGL's
+    ``subcolumn`` would look up the parent's index for every row at once.
     """
     frame = Frame(num_rows=num_rows)
     columns = frame._columns = _Columns()
-    # Asked once: the length of a weak dictionary takes a call, and a batch has dozens of columns.
+    # Read once: the length of a weak dictionary takes a call, and a batch has dozens of columns.
     none_wait = not _known
     for name, column in parent._columns.items():
         if name in given:
-            columns[name] = None  # Keeps its place in the order.
+            columns[name] = None  # keeps its place in the order
             continue
         gathered = column.index is column.device is column.deferred_dtype is None
         if none_wait and gathered and type(column) is Column and column._data_nd is None:
-            # `Column(storage, scheme, index)` without its three constructors. The parent's flag
-            # that it is pinned must not come along: whoever has it unpins the memory at its end.
+            # `Column(storage, scheme, index)` without its three constructors. The parent's
+            # `pinned_by_dgl` must not be copied: a column with it unpins the memory when it dies.
             child = object.__new__(Column)
             vars(child).update(vars(column), index=index, pinned_by_dgl=False)
             columns[name] = child
@@ -309,7 +305,7 @@ def sub_frame(parent: Any, index: Any, num_rows: int, given: Mapping[str, Tensor
 
 
 def sub_column(column: Any, index: Any) -> Any:
-    """One column of :func:`sub_frame`, whatever it is."""
+    """One column of :func:`sub_frame`, for any kind of column."""
     if isinstance(column, NarrowColumn) and narrow_rows(column) is not None:
         return column.subcolumn(index.flatten() if isinstance(index, _LazyIndex) else index)
     rows = waiting_rows(column)
@@ -321,8 +317,7 @@ def sub_column(column: Any, index: Any) -> Any:
 
 
 def _is_plain(column: Any, index: Any) -> bool:
-    """Whether a column that waits for ``index`` is rows of a dense CPU tensor, to be delivered as
-    they are."""
+    """Whether a deferred column is plain rows of a dense CPU tensor, with no change pending."""
     storage = column.storage
     parts = index._indices if isinstance(index, _LazyIndex) else [index]
     return (

@@ -1,4 +1,4 @@
-"""Findings of the DGL face about the installed DGL, for ``pagraph doctor``."""
+"""What works with the installed DGL, for ``pagraph doctor``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _FALLS_BACK = "its own code: no kernel of pagraph samples like it"
 
 
 def graphbolt_words() -> str:
-    """State of ``dgl.graphbolt`` here."""
+    """State of ``dgl.graphbolt`` in this process."""
     module = sys.modules.get("dgl.graphbolt")
     if module is None:
         return "this DGL has none"
@@ -30,9 +30,9 @@ def graphbolt_words() -> str:
 
 
 def sampling_paths() -> dict[str, str]:
-    """Kinds of samplers of this DGL, to whose code samples for ``pagraph.dgl.DataLoader``, and why.
+    """For each kind of sampler of this DGL, whose code samples in ``pagraph.dgl.DataLoader``.
 
-    The loader's own recogniser is asked, about a sampler of each kind.
+    The loader's own recogniser is run on a sampler of each kind.
     """
     graph = dgl.graph(([0, 1], [1, 0]))
     paths = {}
@@ -51,7 +51,7 @@ def sampling_paths() -> dict[str, str]:
 
 
 class _Changed(dataloading.NeighborSampler):
-    """A user's subclass that samples in its own way."""
+    """A subclass that overrides sampling, like a user's."""
 
     def sample_blocks(self, *arguments: Any, **options: Any) -> Any:
         return super().sample_blocks(*arguments, **options)
@@ -73,7 +73,7 @@ def _samplers() -> Iterator[tuple[str, Callable[[], Any]]]:
 
 
 def _of_clusters() -> Any:
-    """DGL's sampler of clusters, without setting it up, which divides a graph and writes files."""
+    """DGL's cluster sampler without its set-up, which partitions a graph and writes files."""
     made = dataloading.ClusterGCNSampler.__new__(dataloading.ClusterGCNSampler)
     made.partition_offset, made.partition_node_ids = (torch.arange(n, device="cpu") for n in (2, 1))
     return made

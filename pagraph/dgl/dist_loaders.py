@@ -1,4 +1,4 @@
-"""Replacements of DGL's loaders of DistDGL: DGL's servers sample and serve, rows are read ahead."""
+"""Drop-ins for DistDGL's loaders: DGL's servers sample and serve rows, which are read ahead."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .graphbolt import import_dgl
 from .remote import RemoteCache, RemoteField, check_policy, expected_reads, refuse_writes
 
 dgl = import_dgl()
-# Where they are depends on DGL's version.
+# The loaders' module depends on DGL's version.
 _home = dgl.dataloading if hasattr(dgl.dataloading, "DistNodeDataLoader") else dgl.distributed
 
 if TYPE_CHECKING:
@@ -33,12 +33,12 @@ _PREFETCHED = {
     "prefetch_labels": "dst",
     "prefetch_edge_feats": "edge",
 }
-"""What a sampler says of its fields, and whose rows they are: those of the first block's source
-vertices, of the last one's destination vertices, or of all blocks' edges."""
+"""A sampler's attributes that name fields, and which rows are read: of the first block's source
+vertices, of the last block's destination vertices, or of all blocks' edges."""
 
 
 class _Place(NamedTuple):
-    """Where the rows of a field go."""
+    """A column of a batch, and the field that fills it."""
 
     frame: str
     name: str
@@ -46,7 +46,10 @@ class _Place(NamedTuple):
 
 
 class _Fields:
-    """What a loader reads ahead. Refers to no loader, which its thread would keep alive."""
+    """The fields that a loader reads ahead.
+
+    It does not refer to the loader, which the reading thread would then keep alive.
+    """
 
     def __init__(self, graph: Any, sampler: Any, cache: RemoteCache | None) -> None:
         self._graph = graph
@@ -58,8 +61,7 @@ class _Fields:
         self.resolve()
 
     def resolve(self) -> None:
-        """Find the fields that the sampler names now; a tensor that took another's place is a new
-        field."""
+        """Find the fields that the sampler names now; a replaced tensor is a new field."""
         self.places = []
         for argument, frame in _PREFETCHED.items():
             for row_type, name in _named(self._graph, self._sampler, argument, frame):
@@ -78,7 +80,8 @@ class _Fields:
                 f"{name!r}"
             )
         tensor = columns[name]
-        # Labels are those of seeds, which `node_split` takes from the own part: not cached.
+        # Labels are not cached: they are of seeds, which `node_split` takes from this machine's
+        # part.
         key = frame, row_type, name
         field = self._known.get(key)
         if field is None or field.tensor is not tensor:
@@ -89,7 +92,7 @@ class _Fields:
         return field
 
     def begin(self) -> None:
-        """Fill the cache where that is due; from now on nothing that is read may be written."""
+        """Fill the cache if it is due; from now on fields that are read must not be written."""
         self.resolve()
         for place in self.places:
             place.field.is_read = True
@@ -97,17 +100,17 @@ class _Fields:
             self._cache.prepare([place.field for place in self.places])
 
     def end(self) -> None:
-        """Rows are not read ahead any more."""
+        """Allow writes again, when rows are no longer read ahead."""
         for field in self._known.values():
             field.is_read = False
 
     def forget(self) -> None:
-        """Give all cached rows up."""
+        """Drop all cached rows."""
         for field in self._known.values():
             field.cache = None
 
     def add_to(self, recorder: EpochRecorder, batch: Any) -> Any:
-        """DGL's batch, with rows on its blocks."""
+        """DGL's batch, with the rows of all fields on its blocks."""
         begin = time.perf_counter_ns()
         blocks = batch[-1]
         reads: dict[str, Tensor] = {}
@@ -132,7 +135,7 @@ class _Fields:
 
 
 def _named(graph: Any, sampler: Any, argument: str, frame: str) -> list[tuple[Any, str]]:
-    """(type, name) of each field that a sampler names; ValueError where types are needed."""
+    """(type, name) of each field that a sampler names; ValueError if types are missing."""
     names = getattr(sampler, argument, None) or []
     types = graph.canonical_etypes if frame == "edge" else graph.ntypes
     if isinstance(names, Mapping):
@@ -146,14 +149,16 @@ def _named(graph: Any, sampler: Any, argument: str, frame: str) -> list[tuple[An
 
 
 class _Failed(NamedTuple):
-    """What a sampler process gives for a batch that failed: its traceback."""
+    """What a sampler process returns for a batch that failed, its traceback."""
 
     text: str
 
 
 class _Guarded:
-    """DGL's function of seeds, for sampler processes, which an exception would end; nobody would
-    hear of it."""
+    """DGL's collate function for sampler processes, which returns exceptions as ``_Failed``.
+
+    Otherwise an exception would end the process, and the loop would never see it.
+    """
 
     def __init__(self, collate: Callable[[Any], Any]) -> None:
         self._collate = collate
@@ -166,7 +171,7 @@ class _Guarded:
 
 
 def _guard(inner: Any) -> None:
-    """Have a loader's sampler processes tell of exceptions."""
+    """Make a loader's sampler processes report exceptions."""
     if inner.pool is not None:
         inner.collate_fn = _Guarded(inner.collate_fn)
         inner.pool.set_collate_fn(inner.collate_fn, inner.name)
@@ -201,7 +206,7 @@ class _Pass:
 
         self._stage: Stage[Any, Any] | SerialStage[Any, Any]
         if prefetch:
-            # One thread: servers are asked one question after the other in any case.
+            # One thread is enough, since servers are asked one request at a time.
             self._stage = Stage(source, work, workers=1, ahead=1 + prefetch)
         else:
             self._stage = SerialStage(source, work)
@@ -227,14 +232,14 @@ class _Pass:
         return batch
 
     def close(self) -> None:
-        """End the thread, and take what sampler processes still owe: the next pass would get it."""
+        """End the thread and discard pending results, which the next pass would otherwise get."""
         self._stage.close()
         self._fields.end()
         self._recorder.close()
         inner = self._inner
         if inner.pool is not None:
             while inner.num_pending > 0:
-                # First: what a dead process owes will never come.
+                # Counted first, because a dead process's results will never come.
                 inner.num_pending -= 1
                 inner._get_data_from_result_queue()
 
@@ -243,17 +248,16 @@ _running: weakref.WeakSet[_Pass] = weakref.WeakSet()
 
 
 def _end_all() -> None:
-    """End all passes; DGL's own function at exit, which comes after it, takes the connection
-    down."""
+    """End all passes before DGL's exit function closes the connection."""
     for running in list(_running):
         running.close()
 
 
 class _ReadAhead:
-    """What both loaders do; see :class:`DistNodeDataLoader`."""
+    """Base of both loaders; see :class:`DistNodeDataLoader`."""
 
-    # DGL's class, of which `_inner` is. Not the loader itself: the thread has it, and would keep
-    # the loader alive.
+    # DGL's class of `_inner`. This loader is not itself the inner one, because the reading thread
+    # refers to that and would keep it alive.
     _kind: Any = None
 
     def __init__(
@@ -296,7 +300,7 @@ class _ReadAhead:
         self.stats: LoaderStats = LoaderStats(self._fields.counters.snapshot)
         self._pass: _Pass | None = None
         self._epoch = 0
-        # DGL registers its own when it connects; what was registered last is called first.
+        # DGL registers its exit function when it connects. The last one registered runs first.
         atexit.unregister(_end_all)
         atexit.register(_end_all)
 
@@ -307,7 +311,7 @@ class _ReadAhead:
         return getattr(inner, name)
 
     def __del__(self) -> None:
-        # Not DGL's, by which sampler processes forget this loader's function: `_inner` does that.
+        # Replaces DGL's, which makes sampler processes drop the collate function: `_inner` does so.
         running = vars(self).get("_pass")
         if running is not None:
             running.close()
@@ -347,10 +351,10 @@ class _ReadAhead:
         return f"{type(self).__name__}({len(self):,} batches, fields: {names}{rows})"
 
     def close(self) -> None:
-        """End the pass, if one is running, and give the cache up, so that its fields may be
-        written; the next pass fills it again.
+        """End a running pass and drop the cache, so that its fields may be written.
 
-        Every process closes its loader before any of them writes.
+        The next pass fills the cache again. Every process must close its loader before any of them
+        writes.
         """
         self._end_pass()
         self._fields.forget()
@@ -363,45 +367,48 @@ class _ReadAhead:
 
 
 class DistNodeDataLoader(_ReadAhead, _home.DistNodeDataLoader):  # type: ignore[name-defined]
-    """Drop-in for ``dgl.dataloading.DistNodeDataLoader``: DGL samples, in its servers and sampler
-    processes, and serves the rows; a thread reads those of the next batches ahead of the loop.
+    """Drop-in for ``dgl.dataloading.DistNodeDataLoader`` that reads rows ahead of the loop.
 
-    Batches are DGL's, with the rows that the sampler's ``prefetch_node_feats``, ``prefetch_labels``
-    and ``prefetch_edge_feats`` name on their blocks, where ``dgl.dataloading.DataLoader`` has them.
-    (DGL's own loader of DistDGL leaves them out.) Fields that are not named are read in the loop,
-    as before. So are embeddings, and all else that training writes: a named field must stay as it
-    is while a pass runs, and with a cache for as long as it has one. A process that writes one all
-    the same gets an error; writes of other processes are not seen.
+    DGL's servers and sampler processes sample and serve the rows. A thread reads the rows of the
+    next batches.
+
+    Batches are DGL's. Their blocks also have the rows that the sampler's ``prefetch_node_feats``,
+    ``prefetch_labels`` and ``prefetch_edge_feats`` name, like those of
+    ``dgl.dataloading.DataLoader``. (DistDGL's own loader leaves them out.) Other fields are read in
+    the loop, as before. Embeddings, and anything else that training writes, must be read in the
+    loop, too: a named field must not be written while a pass runs, nor while it is cached. A
+    process that writes one gets an error; writes of other processes are not noticed.
 
     The training loop may ask DGL's servers meanwhile: threads take turns.
 
     Args:
         g: The ``dgl.distributed.DistGraph``.
-        nids: Seeds, as DGL's loader takes them: this process's own, from ``node_split``.
+        nids: Seeds of this process, from ``node_split``, as for DGL's loader.
         graph_sampler: A sampler of blocks.
         device: None or "cpu", as in DGL.
-        prefetch: Finished batches that may wait. 0 reads each batch when it is asked for, without a
+        prefetch: Finished batches that may wait. 0 reads each batch when it is requested, without a
             thread.
-        cache: What a static cache of other machines' rows may take in memory: ``"2GiB"``, bytes, a
-            fraction of the rows of ``prefetch_node_feats``, ``"auto"``, or 0 for none. It says that
-            these fields stay as they are.
-        cache_policy: ``"vip"``: rows by their reads a pass, as far as this machine's part lets
-            expect them. ``"degree"``: by the edges of the part that come from a vertex. ``"auto"``:
-            at first "vip", or "degree" where nothing can be expected; after a pass by what that
-            read, as far as it is more than chance.
-        **kwargs: ``batch_size``, ``shuffle``, ``drop_last``, ``queue_size``: as DGL's loader has
-            them. ``num_workers`` means nothing, as in DGL: ``DGL_NUM_SAMPLER``, which ``launch.py
-            --num_samplers`` sets, is the number of processes that sample.
+        cache: Memory of a static cache of other machines' rows: ``"2GiB"``, bytes, a fraction of
+            the rows of ``prefetch_node_feats``, ``"auto"``, or 0 for none. Cached fields must not
+            be written.
+        cache_policy: ``"vip"`` ranks rows by their expected reads per pass, computed on this
+            machine's part. ``"degree"`` ranks by the out-degree within the part. ``"auto"`` starts
+            with "vip", or "degree" if expected reads are unknown, and after the first pass ranks by
+            its counts, corrected for chance.
+        **kwargs: ``batch_size``, ``shuffle``, ``drop_last``, ``queue_size``, as for DGL's loader.
+            ``num_workers`` is ignored, as in DGL: ``DGL_NUM_SAMPLER``, which ``launch.py
+            --num_samplers`` sets, is the number of sampler processes.
 
     Attributes:
-        stats: Rows, bytes, hits and seconds of each pass and in total; prints as a table. Fields
-            count other machines' rows ("remote", "cache"), and those of this machine's part apart
-            from them, so that the hit rate is that of rows which would cross the network.
+        stats: Rows, bytes, hits and seconds of each pass and in total; prints as a table. Each
+            field counts other machines' rows ("remote", "cache"). Rows of this machine's part are
+            counted separately, so that the hit rate is that of rows that would cross the network.
 
     Raises:
-        TypeError, ValueError: ``g`` is no DistGraph; ``device``, ``prefetch``, ``cache`` or
-            ``cache_policy`` is none of these; the sampler names a field that the graph has not.
-        PipelineError: In the loop: a sampler process failed, or has ended.
+        TypeError: ``g`` is not a DistGraph, or an argument has a wrong type.
+        ValueError: ``device``, ``prefetch``, ``cache`` or ``cache_policy`` is none of these, or the
+            sampler names a field that the graph does not have.
+        PipelineError: In the loop, if a sampler process failed or has ended.
     """
 
     _kind = _home.DistNodeDataLoader
@@ -427,12 +434,12 @@ class DistEdgeDataLoader(_ReadAhead, _home.DistEdgeDataLoader):  # type: ignore[
 
     Args:
         g: The ``dgl.distributed.DistGraph``.
-        eids: Seeds, as DGL's loader takes them: this process's own, from ``edge_split``.
+        eids: Seeds of this process, from ``edge_split``, as for DGL's loader.
         graph_sampler: A sampler of blocks.
         device: None or "cpu", as in DGL.
         **kwargs: Those of :class:`DistNodeDataLoader`, and ``negative_sampler``, ``exclude``,
-            ``reverse_eids``, ``reverse_etypes`` and ``g_sampling``, as DGL's loader has them. DGL
-            2.1 gives ``exclude`` to its ``DistGraph``, which samples excluded edges all the same.
+            ``reverse_eids``, ``reverse_etypes`` and ``g_sampling``, as for DGL's loader. DGL 2.1
+            passes ``exclude`` to its ``DistGraph``, which nevertheless samples excluded edges.
     """
 
     _kind = _home.DistEdgeDataLoader

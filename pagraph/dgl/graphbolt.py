@@ -1,5 +1,4 @@
-"""Import DGL whatever torch is installed: a placeholder stands in for a GraphBolt binary that
-cannot load."""
+"""Import of DGL with any torch, with a placeholder for a GraphBolt binary that cannot load."""
 
 from __future__ import annotations
 
@@ -14,7 +13,7 @@ __all__ = ["GraphBoltMissingError", "import_dgl", "is_placeholder"]
 
 
 def import_dgl() -> Any:
-    """Import DGL, with a placeholder for GraphBolt where its binary is missing for this torch.
+    """Import DGL, with a placeholder for GraphBolt if its binary for this torch is missing.
 
     Raises:
         MissingDependencyError: DGL or something it imports is not installed.

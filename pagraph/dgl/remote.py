@@ -1,4 +1,4 @@
-"""Rows of DistDGL's tensors: other machines' from a static cache, else by DGL, as all others."""
+"""Rows of DistDGL's tensors, read by DGL, with a static cache of other machines' rows."""
 
 from __future__ import annotations
 
@@ -30,21 +30,20 @@ from .workload import native_sampler
 dgl = import_dgl()
 
 POLICIES = ("auto", "degree", "vip")
-"""Rankings of other machines' rows. The other policies need the whole graph, of which a machine has
-its part."""
+"""Rankings of other machines' rows. Other policies need the whole graph, but a machine has only its
+part."""
 
 _ENOUGH = 0.5
-"""Share of a pass's batches that must have been read to rank by them."""
+"""Share of a pass's batches that must be counted before ranking by the counts."""
 
 _CPU = torch.device("cpu")
 
 
 class DistFeature:
-    """Rows of a ``dgl.distributed.DistTensor``, as DGL reads them; a
-    :class:`~pagraph.features.feature.Feature`.
+    """Rows of a ``DistTensor``, read by DGL; a :class:`~pagraph.features.feature.Feature`.
 
     Attributes:
-        name: The tensor's, in DGL's servers.
+        name: The tensor's name in DGL's servers.
     """
 
     tier = "remote"
@@ -76,12 +75,12 @@ class RemoteField:
 
     Attributes:
         tensor: The ``DistTensor``.
-        type: The vertex or edge type that it has rows of.
+        type: Its vertex or edge type.
         label: Its name in statistics.
         source: Reads its rows by DGL.
-        cacheable: Whether a cache may hold rows of it.
-        cache: Some of the rows that other machines have; None: none of them.
-        is_read: Whether a pass reads it ahead now.
+        cacheable: Whether a cache may hold its rows.
+        cache: Some of other machines' rows, or None.
+        is_read: Whether a pass now reads it ahead.
     """
 
     def __init__(self, tensor: Any, row_type: Any, label: str, *, cacheable: bool) -> None:
@@ -95,8 +94,7 @@ class RemoteField:
         _known.add(self)
 
     def read(self, ids: Tensor, counters: ReadCounters) -> Tensor:
-        """The rows of ``ids``. Other machines' are counted by the label, for which a cache may be;
-        those of this machine's part apart from them."""
+        """The rows of ``ids``; rows of other machines and of this one are counted separately."""
         begin = time.perf_counter()
         source = self.source
         rows, hits = read_counted(self.feature(), ids, None, None)
@@ -110,7 +108,7 @@ class RemoteField:
         return rows
 
     def feature(self) -> DistFeature | CachedFeature:
-        """The rows as they are read now."""
+        """The rows, read through the cache if there is one."""
         return self.source if self.cache is None else CachedFeature(self.source, self.cache)
 
 
@@ -118,7 +116,7 @@ _known: weakref.WeakSet[RemoteField] = weakref.WeakSet()
 
 
 def refuse_writes(name: str) -> None:
-    """Raise RuntimeError for a tensor of which a loader holds rows, which a write would outdate."""
+    """Raise RuntimeError for a tensor of which a loader holds rows that a write would outdate."""
     for field in list(_known):
         if field.source.name == name and (field.is_read or field.cache is not None):
             what = "caches" if field.cache is not None else "reads ahead"
@@ -130,13 +128,13 @@ def refuse_writes(name: str) -> None:
 
 
 class RemoteCache:
-    """The rows of other machines that are read most, under one budget for all fields.
+    """Caches the most read rows of other machines, with one budget for all fields.
 
     Args:
-        budget: What rows, and their tables where it pays these, may take.
-        first: Reads of each vertex by type, up to a factor: what the first filling ranks by.
-        batches: Batches of a pass, after which the cache is filled again by what that read; None:
-            it is not.
+        budget: Memory of the rows, and of their index tables if it includes these.
+        first: Returns the reads of each vertex by type, up to a factor, for the first ranking.
+        batches: Batches of a pass. After the first pass the cache is filled again by its counts.
+            None to keep the first ranking.
     """
 
     def __init__(
@@ -146,11 +144,11 @@ class RemoteCache:
         self._first = first
         self._batches = batches
         self._counts: AccessCounts | None = None
-        # By type: how all fields of its vertices are ranked. Empty: not yet.
+        # Type to the ranking for all its fields; empty before the first ranking.
         self._rankings: dict[str, Ranking] = {}
 
     def prepare(self, fields: Iterable[RemoteField]) -> None:
-        """Fill the cache where that is due; call between passes."""
+        """Fill the cache if it is due; called between passes."""
         cached = [field for field in fields if field.cacheable]
         if not cached:
             return
@@ -162,26 +160,21 @@ class RemoteCache:
                 self._counts = AccessCounts(sizes, 0, most=2**32 - 1)
         elif counts is not None and counts.batches >= max(1.0, _ENOUGH * (self._batches or 0)):
             self._learn(counts)
-            self._counts = None  # Once: a static cache.
+            self._counts = None  # only once, since the cache is static
         elif all(field.cache is not None for field in cached):
             return
         self._fill(cached)
 
     def count(self, reads: Mapping[str, Tensor]) -> None:
-        """Count the ids that a batch has read of each type; called by one thread."""
+        """Count the ids that a batch has read, by type; called by one thread."""
         counts = self._counts
         if counts is not None:
             for row_type, ids in reads.items():
                 counts.add_reads(row_type, ids, [len(ids)])
             counts.batches += 1
 
-    def forget(self, fields: Iterable[RemoteField]) -> None:
-        """Give all cached rows up; the next :meth:`prepare` reads them again."""
-        for field in fields:
-            field.cache = None
-
     def _rank(self, cached: Sequence[RemoteField]) -> None:
-        """Order other machines' vertices, those that are expected to be read most first."""
+        """Rank other machines' vertices by expected reads."""
         reads = self._first()
         for field in cached:
             num_rows = field.source.num_rows
@@ -191,7 +184,7 @@ class RemoteCache:
             self._rankings[field.type] = _ranking(ids, of_type[ids])
 
     def _learn(self, counts: AccessCounts) -> None:
-        """Order them by what a pass has read, as far as that is more than chance."""
+        """Rank other machines' vertices by a pass's counts, corrected for chance."""
         for row_type, before in self._rankings.items():
             assert before.scores is not None
             read = counts.reads(row_type)[before.ids]
@@ -219,7 +212,7 @@ class RemoteCache:
             ids = self._rankings[row_type].ids[:count]
             slots = slots_for(ids, sizes[row_type])
             for field in group:
-                # Through the cache before: its rows are not read again.
+                # Read through the previous cache, so that its rows are not fetched again.
                 field.cache = fill_cache(
                     field.feature(),
                     ids,
@@ -235,7 +228,7 @@ def _ranking(ids: Tensor, reads: Tensor) -> Ranking:
 
 
 def check_policy(policy: object) -> None:
-    """ValueError for a policy that is none of :data:`POLICIES`."""
+    """Raise ValueError unless a policy is one of :data:`POLICIES`."""
     if policy not in POLICIES:
         raise ValueError(
             f"cache_policy must be one of {list(POLICIES)} for a DistGraph, of which this machine "
@@ -246,31 +239,31 @@ def check_policy(policy: object) -> None:
 def expected_reads(
     graph: Any, policy: str, sampler: Any, seeds: Any, batch_size: int
 ) -> dict[str, Tensor]:
-    """Reads of each vertex of a ``DistGraph`` by type, up to a factor, as far as this machine's
-    part tells.
+    """Expected reads of each vertex of a ``DistGraph``, by type, up to a factor.
 
-    That is the expected reads of a pass ("vip", and "auto" where it can), or the degree. A part has
-    the in-edges of its own vertices: paths that leave it and go on are not seen.
+    They are computed on this machine's part: the expected reads of a pass for "vip", and for "auto"
+    if possible, else the out-degree. A part has the in-edges of its own vertices, so paths through
+    other parts are missing.
 
     Args:
         graph: The graph.
         policy: One of :data:`POLICIES`.
-        sampler: DGL's.
-        seeds: This process's vertices; None, or anything but a tensor: not of one type.
-        batch_size: Seeds of a batch.
+        sampler: DGL's sampler.
+        seeds: This process's vertices. Anything but a tensor means that they are of several types.
+        batch_size: Seeds per batch.
 
     Raises:
-        ValueError: "vip", where reads cannot be expected.
+        ValueError: "vip", but the expected reads are unknown.
     """
     part = _local_part(graph)
-    # DGL keeps a part of any types as one of one type.
+    # DGL stores a part with several types as a graph with one type.
     core = core_graph(part)
     native = native_sampler(part, sampler) if len(graph.ntypes) == 1 else None
     if not isinstance(native, NeighborSampler) or native.edge_dir != "in":
         native = None
     reads = None
     if policy != "degree" and native is not None and isinstance(seeds, Tensor):
-        # Not its weights, which are the servers'.
+        # Without its weights, which the servers have.
         uniform = NeighborSampler(native.fanouts, replace=native.replace)
         reads = _expected(graph, core, uniform, seeds, batch_size)
     elif policy == "vip":
@@ -284,11 +277,11 @@ def expected_reads(
 
 
 def _local_part(graph: Any) -> Any:
-    """This machine's part as DGL's graph, also where DGL keeps it in GraphBolt's form."""
+    """This machine's part as a DGL graph, converted if it is a GraphBolt graph."""
     part = graph.local_partition
     if isinstance(part, dgl.DGLGraph):
         return part
-    # GraphBolt has each array as narrow as it can be; DGL's graphs have ids of one width.
+    # GraphBolt's arrays differ in dtype; DGL's graphs have one id dtype.
     width = torch.promote_types(part.csc_indptr.dtype, part.indices.dtype)
     edges = (part.csc_indptr.to(width), part.indices.to(width), part.indices[:0].to(width))
     converted = dgl.graph(("csc", edges), num_nodes=part.total_num_nodes)
@@ -307,7 +300,7 @@ def _expected(
 
 
 def _by_type(graph: Any, part: Any, reads: Tensor) -> dict[str, Tensor]:
-    """Numbers of a part's vertices as numbers of the graph's, by type."""
+    """Values of a part's vertices as values of the graph's vertices, by type."""
     types, ids = graph.get_partition_book().map_to_per_ntype(part.ndata[dgl.NID])
     by_type = {}
     for number, name in enumerate(graph.ntypes):

@@ -1,4 +1,4 @@
-"""Samplers of ours in DGL's form: LayerSampler and HardNegatives, for DGL's loader and ours."""
+"""LayerSampler and HardNegatives as DGL samplers, for DGL's loader and ours."""
 
 from __future__ import annotations
 
@@ -21,24 +21,23 @@ from dgl.dataloading.negative_sampler import _BaseNegativeSampler  # noqa: E402
 
 
 class LayerSampler(DGLBlockSampler):
-    """Draws a number of vertices for each layer (LADIES, FastGCN) and keeps all their edges to the
-    frontier.
+    """Draws a number of vertices for each layer (LADIES, FastGCN), with all edges to the frontier.
 
-    A ``dgl.dataloading.BlockSampler``. Blocks have ``edata["edge_weights"]``, float32: the sum over
-    a vertex's in-edges of weight times source row is an unbiased estimate of the mean over all its
-    in-neighbours, or of the mean by ``edge_weight``. Use a sum for aggregation, and take no further
-    mean. See ``pagraph.sampling.LayerSampler``.
+    It is a ``dgl.dataloading.BlockSampler``. Blocks have ``edata["edge_weights"]``, float32. The
+    sum over a vertex's in-edges of weight times source row is an unbiased estimate of the mean over
+    all its in-neighbours, or of the mean weighted by ``edge_weight``. So aggregate by a sum, not by
+    a mean. See ``pagraph.sampling.LayerSampler``.
 
-    With ``pagraph.dgl.DataLoader`` batches are a function of the loader's seed; otherwise the
-    random key of each comes from torch's default generator.
+    With ``pagraph.dgl.DataLoader`` batches are a function of the loader's seed; otherwise each
+    batch's random key comes from torch's default generator.
 
     Args:
-        sizes: Vertices drawn for each layer, the last entry for the one that the seeds read. For
-            each edge type if there are several; an entry may be a mapping from edge type to a
-            number, where 0 draws nothing.
+        sizes: Vertices drawn for each layer, and for each edge type if there are several; the last
+            entry is for the seeds' layer. An entry may be a mapping from edge type to a number,
+            where 0 draws nothing.
         method: "ladies" (Zou et al., NeurIPS 2019) or "fastgcn" (Chen et al., ICLR 2018).
-        edge_weight: Name of a column of ``edata`` with non-negative numbers to average by; edge
-            types without the column count each edge as 1. Default: all do.
+        edge_weight: Name of a column of ``edata`` with non-negative weights of the mean. In edge
+            types without the column every edge weighs 1. Default: all edges weigh 1.
         edge_dir: "in" draws from in-edges; "out" from out-edges, for homogeneous graphs.
         prefetch_node_feats: Columns of vertices that the first block's sources get.
         prefetch_labels: Columns of vertices that the last block's destinations get.
@@ -79,12 +78,10 @@ class LayerSampler(DGLBlockSampler):
         self.edge_dir = edge_dir
 
     def core_sampler(self, graph: Any) -> CoreSampler:
-        """The core sampler with the same meaning for a graph, which a loader runs in its own
-        threads.
+        """The equivalent core sampler for a graph, which a loader runs in its threads.
 
         Raises:
-            DGLError: A mapping of sizes does not name all edge types, or one that the graph does
-                not have.
+            DGLError: A mapping of sizes lacks an edge type, or has one that the graph does not.
             KeyError: No edge type has the column ``edge_weight``.
             ValueError: ``edge_dir`` is "out" and the graph is not homogeneous.
         """
@@ -115,8 +112,8 @@ class LayerSampler(DGLBlockSampler):
         Args:
             g: A graph on the CPU.
             seed_nodes: Ids, or a mapping from vertex type.
-            exclude_eids: Edges that no block may hold: ids, or a mapping from edge type. Weights
-                stay.
+            exclude_eids: Edges to leave out of blocks: ids, or a mapping from edge type. The
+                weights of other edges do not change.
 
         Returns:
             Input nodes, ``seed_nodes``, and the blocks, outermost first.
@@ -159,22 +156,21 @@ class LayerSampler(DGLBlockSampler):
 
 
 class HardNegatives(_BaseNegativeSampler):
-    """Draws ``k`` edges for each edge of a batch, from its source to destinations that are hard to
-    tell from its own.
+    """Draws ``k`` hard negatives for each edge of a batch: edges from its source that do not exist.
 
-    In the style of ``dgl.dataloading.negative_sampler.PerSourceUniform``. With
-    ``pagraph.dgl.DataLoader`` it runs in the loader's threads, and its draws are a function of the
-    loader's seed; otherwise the random key of each call comes from torch's default generator. A
-    source that leads to all destinations gets no negative edge; see
-    ``pagraph.sampling.HardNegatives``.
+    It is used like ``dgl.dataloading.negative_sampler.PerSourceUniform``. With
+    ``pagraph.dgl.DataLoader`` it runs in the loader's threads, and draws are a function of the
+    loader's seed; otherwise each call's random key comes from torch's default generator. A source
+    with edges to all destinations gets no negative; see ``pagraph.sampling.HardNegatives``.
 
     Args:
-        k: Negative edges for each edge.
-        power: Draw in proportion to the in-degree to this power: 0 uniformly, 0.75 as word2vec.
-        among: Draw these vertices only: ids, or a mask of all; or a mapping from vertex type to
+        k: Negative edges per edge.
+        power: Destinations are drawn in proportion to their in-degree to this power: 0 draws
+            uniformly, 0.75 like word2vec.
+        among: Draw only these vertices: ids, or a mask of all; or a mapping from vertex type to
             either.
         in_batch: Draw from the destinations of the batch's other edges.
-        exclude_edges: Draw no destination that an edge of the type leads to from the source.
+        exclude_edges: Never draw a destination to which the source has an edge of the type.
 
     Raises:
         TypeError: A value of the wrong type.

@@ -1,8 +1,7 @@
-"""DGL's random walks replaced: ``from pagraph.dgl import sampling`` in place of
-``from dgl import sampling``.
+"""Drop-in for DGL's random walks: ``from pagraph.dgl import sampling``.
 
-All other names of ``dgl.sampling`` are DGL's own objects. Graphs on a GPU, or pinned, are walked by
-DGL's own code. Random numbers follow ``torch.manual_seed``, not ``dgl.seed``.
+All other names of ``dgl.sampling`` are DGL's own objects. On graphs on a GPU, or pinned, DGL's code
+walks. Random numbers follow ``torch.manual_seed``, not ``dgl.seed``.
 """
 
 from __future__ import annotations
@@ -56,18 +55,17 @@ def random_walk(
     restart_prob: float | Tensor | None = None,
     return_eids: bool = False,
 ) -> tuple[Tensor, ...]:
-    """Walk from given vertices at random: ``dgl.sampling.random_walk``.
+    """Walk at random from given vertices, like ``dgl.sampling.random_walk``.
 
     Args:
         g: The graph.
-        nodes: Ids to start from, of the type that the first edge type leaves; of ``g``'s id dtype.
-        metapath: The edge type of each step. With it ``length`` has no effect.
+        nodes: Ids to start from, of the first edge type's source type; of ``g``'s id dtype.
+        metapath: The edge type of each step. ``length`` is then ignored.
         length: Number of steps along the one edge type of ``g``.
-        prob: Name of an edge column that edges are drawn in proportion to; edge types without it,
-            uniformly. A walk ends where all edges have the weight 0, where DGL's result is
-            undefined.
-        restart_prob: Probability to end before each step: a float, or a tensor with one for each.
-        return_eids: Return edge ids, too.
+        prob: Name of an edge column with weights; edge types without it are drawn from uniformly. A
+            walk ends at a vertex whose edges all have weight 0, where DGL's result is undefined.
+        restart_prob: Probability to end before each step: a float, or a tensor with one per step.
+        return_eids: Whether to return edge ids, too.
 
     Returns:
         The traces, shape ``(num_starts, num_steps + 1)``, -1 after a walk's end; with
@@ -75,9 +73,9 @@ def random_walk(
         column.
 
     Raises:
-        DGLError: ``g`` has several types and there is no ``metapath``; edge types are unknown or do
-            not follow each other; a start is not in the graph; a probability is out of range, or
-            not one for each edge or step.
+        DGLError: ``g`` has several types but there is no ``metapath``; edge types are unknown or
+            do not connect; a start is not in the graph; a probability is out of range, or not one
+            per edge or step.
         TypeError: ``restart_prob`` is neither a float nor a tensor.
         ValueError: There is neither a ``metapath`` nor a ``length``, or no step.
     """
@@ -114,16 +112,16 @@ def node2vec_random_walk(
     prob: str | None = None,
     return_eids: bool = False,
 ) -> Any:
-    """Walk from given vertices as node2vec does: ``dgl.sampling.node2vec_random_walk``.
+    """Walk from given vertices like node2vec and ``dgl.sampling.node2vec_random_walk``.
 
     Args:
         g: A graph with one edge type, on the CPU.
         nodes: Ids to start from, of ``g``'s id dtype.
-        p: Return parameter: the larger, the less likely a step back.
-        q: In-out parameter: the larger, the closer a walk keeps to where it has been.
+        p: Return parameter; a larger one makes steps back less likely.
+        q: In-out parameter; a larger one keeps walks closer to where they have been.
         walk_length: Number of steps.
-        prob: Name of an edge column that edges are drawn in proportion to.
-        return_eids: Return edge ids, too.
+        prob: Name of an edge column with weights.
+        return_eids: Whether to return edge ids, too.
 
     Returns:
         The traces, shape ``(num_starts, walk_length + 1)``, -1 after a walk's end; with
@@ -148,23 +146,22 @@ def node2vec_random_walk(
 class RandomWalkNeighborSampler(DGLNeighborSampler):
     """Takes the vertices that short walks from a vertex visit most as its neighbours.
 
-    ``dgl.sampling.RandomWalkNeighborSampler``, which is its base.
+    Its base is ``dgl.sampling.RandomWalkNeighborSampler``.
 
     Args:
         G: The graph.
-        num_traversals: How often a walk passes the metapath, at most.
-        termination_prob: Probability to end after each time.
+        num_traversals: Most times that a walk traverses the metapath.
+        termination_prob: Probability to end after each traversal.
         num_random_walks: Walks from each vertex.
-        num_neighbors: Neighbours of each vertex, at most.
-        metapath: Edge types that lead back to the vertex type they begin at. Default: a graph's one
-            edge type.
+        num_neighbors: Most neighbours of each vertex.
+        metapath: Edge types that lead back to the vertex type where they begin. Default: the one
+            edge type of the graph.
         weight_column: Name of the column with the number of visits.
 
     Raises:
-        DGLError: The edge types do not follow each other, or ``termination_prob`` is outside [0,
-            1].
-        ValueError: The metapath does not lead back; there are several edge types and no metapath; a
-            number is below 1.
+        DGLError: The edge types do not connect, or ``termination_prob`` is outside [0, 1].
+        ValueError: The metapath does not lead back; there is no metapath but there are several edge
+            types; or a number is below 1.
     """
 
     def __init__(
@@ -203,9 +200,8 @@ class RandomWalkNeighborSampler(DGLNeighborSampler):
             seed_nodes: Ids of the type that the metapath begins at.
 
         Returns:
-            A graph of that type with an edge from each neighbour to its seed, the most visited
-            first, of equally visited ones the larger id; the column ``weight_column`` has the
-            number of visits.
+            A graph of that type with an edge from each neighbour to its seed, most visited first,
+            ties by descending id. The column ``weight_column`` has the number of visits.
 
         Raises:
             DGLError: A seed is not in the graph.
@@ -228,14 +224,12 @@ class RandomWalkNeighborSampler(DGLNeighborSampler):
 
 
 class PinSAGESampler(DGLPinSAGESampler, RandomWalkNeighborSampler):
-    """Takes the vertices that walks from a vertex visit most, to another type and back, as its
-    neighbours.
+    """Takes the vertices that walks to another type and back visit most as neighbours.
 
-    ``dgl.sampling.PinSAGESampler``, which is its base (PinSAGE: Ying et al., KDD 2018).
+    Its base is ``dgl.sampling.PinSAGESampler`` (PinSAGE: Ying et al., KDD 2018).
 
-    The graph has two vertex types, ``ntype`` and ``other_type``, and one edge type from each to the
-    other. The numbers are as in :class:`RandomWalkNeighborSampler`, a traversal being one way there
-    and back.
+    The graph has two vertex types, ``ntype`` and ``other_type``, and one edge type each way. Other
+    arguments are those of :class:`RandomWalkNeighborSampler`; a traversal is there and back.
 
     Raises:
         DGLError: ``termination_prob`` is outside [0, 1].
@@ -244,7 +238,7 @@ class PinSAGESampler(DGLPinSAGESampler, RandomWalkNeighborSampler):
 
 
 def _is_dgls(g: Any) -> bool:
-    """Whether DGL walks itself: on a GPU, also over a graph in pinned memory."""
+    """Whether DGL's code walks: for graphs on a GPU or in pinned memory."""
     return bool(g.device.type != "cpu" or g.is_pinned())
 
 
@@ -260,7 +254,7 @@ def _path(g: Any, metapath: Iterable[Any] | None, length: int | None) -> list[Ed
                     f"source of edge type #{i + 1} does not match destination of edge type #{i}"
                 )
         return path
-    # DGL's own words, here and below: scripts may match them.
+    # These messages are DGL's, because scripts may match them.
     if len(g.canonical_etypes) > 1 or len(g.ntypes) > 1:
         raise dgl.DGLError("metapath not specified and the graph is not homogeneous.")
     if length is None:
@@ -271,8 +265,7 @@ def _path(g: Any, metapath: Iterable[Any] | None, length: int | None) -> list[Ed
 def _walk(
     g: Any, nodes: Any, path: list[EdgeType], *, with_edges: bool = False, **settings: Any
 ) -> Walks:
-    """Walk along DGL's out-edges, which are the in-edges of the core graph that is turned round, as
-    its types are."""
+    """Walk along DGL's out-edges, which are the in-edges of the reversed core graph."""
 
     def column(edge_type: EdgeType, name: str) -> Tensor | None:
         values = g.edges[edge_type[::-1]].data.get(name)

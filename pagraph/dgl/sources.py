@@ -1,5 +1,4 @@
-"""Sources that wrap: any sampler's own ``sample`` behind our feature fetch; and edge-wise batches
-(pair graphs, negative graphs and the blocks or subgraph of their vertices) over our kernels."""
+"""ForeignSource, which runs any sampler's own code, and EdgeSource, for batches of seed edges."""
 
 from __future__ import annotations
 
@@ -48,31 +47,31 @@ if TYPE_CHECKING:
 
 
 class _Item(NamedTuple):
-    """A sampler's item, what else is to be filled in, and the leaves that a user's storages have
-    fetched."""
+    """A sampler's item, and what is still to be filled in."""
 
     item: Any
     waiting: list[tuple[Any, Any]]
-    """Columns that wait to be gathered from the graph."""
+    """Columns that are still to be gathered from the graph."""
     columns: Sequence[LazyColumn] = ()
-    """Columns that reads fill."""
+    """Columns that reads will fill."""
     leaves: Handover | None = None
+    """Leaves that the user's storages have fetched."""
 
 
 class ForeignSource:
-    """Batches from any sampler's own ``sample``, one call at a time, behind our feature fetch.
+    """Batches from any sampler's own ``sample``; only their features are fetched by us.
 
-    DGL's samplers are not all thread-safe (NeighborSampler's fused path is not): calls of one
+    Not all of DGL's samplers are thread-safe (NeighborSampler's fused path is not). So calls of one
     sampler object are serialised over all loaders that share it.
 
     Args:
-        graph: Whatever the sampler can sample from.
+        graph: Anything that the sampler can sample from.
         sampler: Anything with ``sample(graph, indices)``.
         columns: Reads the columns.
         storages: Storages that LazyFeature leaves name (the loader's ``attach_data``).
         device: Device that batches are delivered on.
-        move_seeds: Move seeds to ``device`` before sampling (graphs on a GPU).
-        threads: Batches are sampled in other threads than the reader's.
+        move_seeds: Whether to move seeds to ``device`` before sampling, for graphs on a GPU.
+        threads: Whether batches are sampled in other threads than the reader's.
         accelerator: The accelerator of ``device``, if any.
     """
 
@@ -111,8 +110,8 @@ class ForeignSource:
             seeds = map_leaves(seeds, lambda x: x.to(self._device))
         if self._threads:
             materialise(self._graph)
-        # Looked at before the sampler runs: another thread may replace a column meanwhile, and the
-        # batch would hold one that the graph does not have any more.
+        # Read before the sampler runs: another thread may replace a column meanwhile, and then the
+        # batch would hold one that the graph no longer has.
         before = parent_storages(self._graph)
         with self._lock, recorder.time("sampling"):
             item = self._sampler.sample(self._graph, seeds)
@@ -122,18 +121,18 @@ class ForeignSource:
         return _Item(item, waiting)
 
     def sample(self, drawn: _Item, recorder: EpochRecorder) -> Sampled:
-        """The sampler has drawn the batch already; reads are the lazy columns of its graphs."""
+        """The reads of a batch that the sampler has drawn: the lazy columns of its graphs."""
         columns = [column for graph in _graphs(drawn.item) for column in find_lazy(graph)]
         reads = [Read(self._columns.key_of(c.kind, c.type, c.name), c.ids) for c in columns]
         after = None
         device = getattr(self._graph, "device", None)
         if self._accelerator is not None and device is not None and device.type != "cpu":
-            # Ids that DGL has drawn there, or a column that the user writes, may be on their way.
+            # Ids that DGL has drawn there, or writes of the user to a column, may be pending.
             after = self._accelerator.current_stream.record()
         return Sampled(drawn._replace(columns=columns), reads, after)
 
     def build(self, drawn: _Item, rows: object) -> _Item:
-        """Fetch what the sampler's leaves ask a user's storages for."""
+        """Fetch the leaves that are in the user's storages."""
         leaves: list[Tensor] = []
 
         def fetched(leaf: Any) -> Any:
@@ -146,21 +145,21 @@ class ForeignSource:
         return drawn._replace(item=item, leaves=Handover.here(leaves, self._accelerator))
 
     def deliver(self, drawn: _Item, rows: Sequence[Tensor] | None, recorder: EpochRecorder) -> Any:
-        """The sampler's structure with every column filled in and every leaf on the device."""
+        """The sampler's item, with every column filled in and every leaf on the device."""
         assert drawn.leaves is not None and rows is not None
         with recorder.time("building"):
             repoint(drawn.waiting)
             drawn.leaves.arrive()
             item = map_leaves(drawn.item, partial(moved, device=self._device))
             columns = drawn.columns
-            # Moving made new graphs, whose lazy columns come in the same order.
+            # Moving made new graphs, whose lazy columns are in the same order.
             if self._device.type != "cpu":
                 columns = [column for graph in _graphs(item) for column in find_lazy(graph)]
             for column, read in zip(columns, rows, strict=True):
                 column.frame[column.key] = read
         graphs = _graphs(item)
         blocks = [graph for graph in graphs if graph.is_block]
-        # Edges of the blocks; where there are none, of the last graph, the sampled subgraph.
+        # Edges of the blocks, or if there are none of the last graph, the sampled subgraph.
         recorder.delivered(edges=sum(graph.num_edges() for graph in blocks or graphs[-1:]))
         return item
 
@@ -173,10 +172,9 @@ def _graphs(item: Any) -> list[Any]:
 
 
 def lock_of(sampler: Any) -> threading.RLock:
-    """The lock of a sampler object, the same for all loaders; a new one where it cannot be told
-    apart.
+    """The lock of a sampler object, shared by all loaders; see ``system.threads.lock_of``.
 
-    DGL's edge samplers wrap a node sampler, which is where the state is: the innermost one counts.
+    DGL's edge samplers wrap a node sampler, which has the state. So it is that of the innermost.
     """
     while isinstance(inner := getattr(sampler, "sampler", None), dgl.dataloading.Sampler):
         sampler = inner
@@ -188,7 +186,7 @@ Pairs = dict["EdgeType", tuple[Tensor, Tensor]]
 
 @dataclass(frozen=True, eq=False)
 class _Drawn:
-    """Seed edges with the results of user callbacks, which run one at a time, in batch order."""
+    """Seed edges with the results of user callbacks, which run serially in batch order."""
 
     key: int
     edges: dict[EdgeType, Tensor]
@@ -197,7 +195,7 @@ class _Drawn:
 
 
 class _Sampled(NamedTuple):
-    """An edge-wise batch, with that of its vertices."""
+    """A sampled edge-wise batch; ``inner`` is the batch of its vertices."""
 
     edges: dict[EdgeType, Tensor]
     nodes: dict[str, Tensor]
@@ -206,7 +204,9 @@ class _Sampled(NamedTuple):
 
 
 class EdgeSource:
-    """Mirrors ``dgl.dataloading.EdgePredictionSampler.sample``.
+    """Batches of seed edges over our kernels, like ``EdgePredictionSampler.sample`` of DGL.
+
+    They have a pair graph, a negative graph, and the blocks or subgraph of these vertices.
 
     Args:
         graph: A DGL graph on the CPU.
@@ -229,13 +229,13 @@ class EdgeSource:
         self._csc = {etype: core.csc_of(etype) for etype in graph.canonical_etypes}
         self._negatives = native_negatives(edge_sampler.negative_sampler)
         self._lock = lock_of(edge_sampler)
-        # Most samplers exclude the same edges in each batch: their sets are made once.
+        # Most samplers exclude the same edges in every batch: so their sets are made once.
         self._fixed = FixedExclusion()
         self._label_names = edge_columns(graph, "prefetch_labels", edge_sampler.prefetch_labels)
         inner.columns.declare("edge", self._label_names, Role.OUTPUT)
 
     def draw(self, ticket: Ticket, recorder: EpochRecorder) -> _Drawn:
-        """Call user callbacks in batch order, on their own RNG; seed edges get canonical types."""
+        """Call user callbacks in batch order, with their own RNG; canonicalise edge types."""
         graph = self._graph
         sampler = self._sampler
         seeds: Any = ticket.seeds
@@ -246,8 +246,8 @@ class EdgeSource:
             edges = {graph.canonical_etypes[0]: seeds}
         negatives = None
         exclude = sampler.exclude
-        # The lock of the sampler, which other loaders may share; held for the user's functions
-        # alone, which know of no lock of ours.
+        # The sampler's lock, which other loaders may share. It is held only for the user's
+        # functions, which take none of our locks.
         with self._lock, recorder.time("sampling"):
             if sampler.negative_sampler is not None and self._negatives is None:
                 negatives = sampler.negative_sampler(graph, seeds)
@@ -258,8 +258,7 @@ class EdgeSource:
         return _Drawn(ticket.key, edges, negatives, exclude)
 
     def sample(self, drawn: _Drawn, recorder: EpochRecorder) -> Sampled:
-        """Find the ends, draw negatives, number the vertices, sample their blocks; in any
-        thread."""
+        """Find the ends, draw negatives, relabel the vertices, sample their blocks; thread-safe."""
         idtype = self._graph.idtype
         with recorder.time("sampling"):
             positive = edge_ends(self._csc, drawn.edges, idtype)
@@ -270,7 +269,7 @@ class EdgeSource:
             make = self._fixed.sets if drawn.exclude is self._sampler.exclude else excluded_sets
             exclude = make(self._graph, self._inner.core, drawn.exclude)
         inner = self._inner.sample_from(nodes, drawn.key, recorder, exclude=exclude)
-        # DGL's pair graphs have all edge types, those without seeds too.
+        # DGL's pair graphs have all edge types, including those without seeds.
         nothing = torch.empty(0, dtype=idtype, device="cpu")
         edges = {etype: drawn.edges.get(etype, nothing) for etype in self._graph.canonical_etypes}
         reads = [*inner.reads, *self._inner.columns.reads("edge", self._label_names, edges)]
@@ -293,7 +292,7 @@ class EdgeSource:
         }
 
     def _checked(self, etype: Any, ends: Any) -> tuple[Tensor, Tensor]:
-        """Checked pairs of a user's negative sampler for one edge type, in the graph's id dtype."""
+        """Check a user's negative pairs of one edge type, and convert them to the id dtype."""
         src_type, _, dst_type = self._graph.to_canonical_etype(etype)
         src, dst = (as_ids("ends of negative pairs", ids) for ids in ends)
         if len(src) != len(dst):
@@ -310,8 +309,7 @@ class EdgeSource:
     def deliver(
         self, sampled: _Sampled, rows: Sequence[Tensor] | None, recorder: EpochRecorder
     ) -> Any:
-        """DGL's ``(input_nodes, pair_graph[, negative_graph], blocks or subgraph)``; in the
-        reader's thread."""
+        """DGL's ``(input_nodes, pair_graph[, negative_graph], blocks or subgraph)``."""
         with recorder.time("building"):
             left = iter(rows or ())
             input_nodes, inner = self._inner.put_together(sampled.inner, left)

@@ -1,4 +1,4 @@
-"""DGL's training framework: its convolutions on its blocks, our loader, and DGL's own to compare
+"""DGL as a training framework: its convolutions and blocks, our loader, and DGL's to compare
 with."""
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from dgl.nn import pytorch as layers  # noqa: E402
 
 
 class _DGLsLoader(_DGLDataLoader):
-    """DGL's own loader without the advice on CPU affinity that it gives at every epoch."""
+    """DGL's loader without its advice on CPU affinity at every epoch."""
 
     def __iter__(self) -> Iterator[Any]:
         with warnings.catch_warnings():
@@ -44,7 +44,7 @@ class _DGL:
         if kind == "sage":
             conv = layers.SAGEConv(in_size, out_size, "mean")
             return conv
-        # A vertex without sampled in-neighbours receives 0; DGL takes it for a mistake.
+        # A vertex without sampled in-neighbours gets 0. By default DGL treats it as an error.
         more: dict[str, Any] = {"allow_zero_in_degree": True}
         if kind == "gcn":
             conv = layers.GraphConv(in_size, out_size, norm="none", **more)
@@ -73,7 +73,7 @@ class _DGL:
     ) -> Tensor:
         relation = block if edge_type is None else block[edge_type]
         rows: Tensor = conv(relation, x, edge_weight=edge_weight)
-        return rows.flatten(1)  # GAT's have a dimension for heads
+        return rows.flatten(1)  # GAT's output has a dimension for heads
 
     def num_dst(self, block: Any, node_type: str | None = None) -> int:
         return int(block.num_dst_nodes(node_type))
@@ -86,7 +86,7 @@ class _DGL:
         return dgl.create_block((src, dst), block.num_src_nodes(), block.num_dst_nodes())
 
     def check_own_loader(self) -> None:
-        """DGL's needs nothing else."""
+        """DGL's loader has no further requirements."""
 
     def loader(self, seeds: Seeds, fanout: Sequence[int], *, own: bool, **more: Any) -> Any:
         names: dict[str, list[str]] = {}
@@ -102,8 +102,8 @@ class _DGL:
             )
         ids = seeds.ids if seeds.graph.is_homogeneous else {seeds.node_type: seeds.ids}
         loader = _DGLsLoader if own else DataLoader
-        # DGL's structure, int64 copies of all edges, is made only when DGL's own loader asks for
-        # it: ours samples from the arrays of `seeds.graph`.
+        # DGL's structure, int64 copies of all edges, is made only if DGL's loader needs it. Ours
+        # samples from the arrays of `seeds.graph`.
         return loader(dgl_graph(seeds.graph), ids, sampler, shuffle=True, **more)
 
     def batch(self, item: Any, seeds: Seeds, num_hops: int) -> Batch:
@@ -111,7 +111,7 @@ class _DGL:
         sources = blocks[0].srcnodes
         rows = [sources[ntype].data[name] for ntype, name in seeds.fields]
         if seeds.label is None:
-            # DGL gives a graph of the seed edges, and one of the random pairs.
+            # DGL's batch has a graph of the seed edges, and one of the random pairs.
             _, links, others, _ = item
             answers = tuple(torch.stack(pairs.edges()).long() for pairs in (links, others))
         else:
@@ -125,8 +125,8 @@ class _DGL:
 framework = _DGL()
 
 
-# Convolutions whose whole input is the rows of a block's sources. A subclass that overrides
-# `forward` may read more, and is refused.
+# Convolutions that read only the rows of a block's sources. A subclass that overrides `forward` may
+# read more, and is refused.
 _OF_ONE_HOP = (
     layers.SAGEConv,
     layers.GATConv,
@@ -139,13 +139,13 @@ _OF_ONE_HOP = (
 
 
 def hop_of(layer: Any, csc: CSC) -> Callable[[Block, Tensor], Tensor] | None:
-    """The computation of a layer of DGL's on a block.
+    """The computation of a DGL layer on a block.
 
     Raises:
-        TypeError: It is not known what the layer reads.
+        TypeError: It is unknown whether the layer reads only one hop.
     """
     if isinstance(layer, layers.GraphConv) and type(layer).forward is layers.GraphConv.forward:
-        # The other norms divide by in-degrees alone, which a block has in full.
+        # Other norms divide by in-degrees only, which a block has in full.
         if layer._norm in ("both", "left"):
             return _normalised(layer, csc)
         return lambda block, x: layer(block.to_dgl(), x)
@@ -155,14 +155,12 @@ def hop_of(layer: Any, csc: CSC) -> Callable[[Block, Tensor], Tensor] | None:
     name = type(layer).__name__
     raise TypeError(
         f"layers must be convolutions that are known to read one hop, got DGL's {name}: if it "
-        "does, give "
-        f"OneHop(lambda block, x: layer(block.to_dgl(), x), layer)"
+        "does, give OneHop(lambda block, x: layer(block.to_dgl(), x), layer)"
     )
 
 
 def _normalised(layer: Any, csc: CSC) -> Callable[[Block, Tensor], Tensor]:
-    """GraphConv that divides by the out-degrees in the whole graph: a block knows only some
-    out-edges."""
+    """GraphConv that divides by out-degrees of the whole graph, since a block lacks out-edges."""
     plain = copy.copy(layer)
     plain._norm = "none"
     # "both" is D^-1/2 A D^-1/2 of Kipf and Welling (2017), "left" is A D^-1.

@@ -1,6 +1,6 @@
-"""What DGL's graphs and blocks hold, for editors: DGL annotates nothing.
+"""Types of DGL's graphs and blocks for annotations, since DGL has none.
 
-At run time each name here is DGL's own class.
+At run time each name is DGL's own class.
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ from dgl.heterograph import DGLBlock  # noqa: E402
 if TYPE_CHECKING:
 
     class Column(Tensor):
-        """Rows of a column: a tensor; of a graph with several types a dictionary of them, of which
-        ``column[type]`` is one."""
+        """Rows of a column: a tensor, or with several types a dictionary ``column[type]``."""
 
         def __getitem__(self, rows: Any, /) -> Tensor: ...
 
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
         def __getitem__(self, name: str, /) -> Column: ...
         def __setitem__(self, name: str, rows: Tensor | Mapping[Any, Tensor], /) -> None: ...
 
-    # Declared as attributes, which they are to whoever reads them; DGL has properties there.
+    # Declared as attributes. In DGL they are properties.
     class NodeGraph(DGLGraph):
         """A ``dgl.DGLGraph`` with its columns."""
 
@@ -81,14 +80,13 @@ else:
     PairSampler = NegativePairSampler = EdgePredictionSampler
 
 NodeBatch: TypeAlias = tuple[Tensor, Tensor, list[Block]]
-"""What a loader gives with a sampler of blocks: the input nodes, the output nodes, and the blocks,
-outermost first."""
+"""A batch of a sampler of blocks: input nodes, output nodes, and the blocks, outermost first."""
 
 PairBatch: TypeAlias = tuple[Tensor, NodeGraph, list[Block]]
-"""With edges as seeds: the input nodes, the graph of the batch's edges, and the blocks."""
+"""A batch of seed edges: input nodes, the graph of these edges, and the blocks."""
 
 NegativePairBatch: TypeAlias = tuple[Tensor, NodeGraph, NodeGraph, list[Block]]
-"""Those, with the graph of the negative pairs after that of the edges."""
+"""A batch of seed edges with negatives, whose graph follows that of the edges."""
 
 __all__ = [
     "Block",

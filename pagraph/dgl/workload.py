@@ -1,4 +1,4 @@
-"""DGL's samplers as the core's, and a loader's ``Workload``."""
+"""Recognition of DGL's samplers as core samplers, and the ``Workload`` of a loader."""
 
 from __future__ import annotations
 
@@ -32,30 +32,30 @@ from dgl.dataloading import negative_sampler as dgl_negatives  # noqa: E402
 from dgl.dataloading.base import EdgePredictionSampler  # noqa: E402
 
 if TYPE_CHECKING:
+    from ..graph.graph import EdgeType
     from ..sampling.negative import NegativePairs
     from ..sampling.sampler import MiniBatchSampler
     from ..seeds.order import DatasetOrder
 
 
 def native_sampler(graph: Any, sampler: Any) -> MiniBatchSampler | None:
-    """The core sampler with the same meaning as a DGL sampler object, or None where only its own
-    code will do.
+    """The core sampler that is equivalent to a DGL sampler, or None if its own code must run.
 
-    Recognised are ``dgl.dataloading.NeighborSampler``, ``MultiLayerFullNeighborSampler``,
-    ``LaborSampler``, ``ShaDowKHopSampler``, ``ClusterGCNSampler`` and ``SAINTSampler``,
-    ``pagraph.dgl.LayerSampler``, and subclasses that change nothing about sampling, on graphs in
-    CPU memory. For an edge sampler around one of these, the inner one is returned.
+    It recognises ``NeighborSampler``, ``MultiLayerFullNeighborSampler``, ``LaborSampler``,
+    ``ShaDowKHopSampler``, ``ClusterGCNSampler`` and ``SAINTSampler`` of ``dgl.dataloading``,
+    ``pagraph.dgl.LayerSampler``, and subclasses that do not change sampling, on graphs in CPU
+    memory. For an edge sampler around one of these, the inner sampler is returned.
 
     Raises:
-        ValueError: A fan-out is 0 or below -1, or a budget below 1.
+        ValueError: A fan-out is 0 or below -1, or a budget is below 1.
         DGLError: A hop's fan-outs do not name all edge types.
-        KeyError: A layer sampler's weights are no column of the graph.
+        KeyError: A layer sampler's ``edge_weight`` is not a column of the graph.
     """
     if not isinstance(graph, dgl.DGLGraph) or graph.is_block or graph.device.type != "cpu":
         return None
     if is_edge_sampler(sampler):
         sampler = sampler.sampler
-    # A sampler that puts its blocks on a device does so in its own code.
+    # A sampler that moves its blocks to a device must run its own code.
     device = getattr(sampler, "output_device", None)
     if device is not None and torch.device(device).type != "cpu":
         return None
@@ -65,7 +65,7 @@ def native_sampler(graph: Any, sampler: Any) -> MiniBatchSampler | None:
 
 def is_edge_sampler(sampler: Any) -> bool:
     """Whether it is DGL's edge sampler, with DGL's own ``sample``."""
-    return isinstance(sampler, EdgePredictionSampler) and _unchanged(
+    return isinstance(sampler, EdgePredictionSampler) and is_unchanged(
         sampler,
         {"sample": EdgePredictionSampler, "_build_neg_graph": EdgePredictionSampler}
         | {"assign_lazy_features": EdgePredictionSampler},
@@ -73,20 +73,19 @@ def is_edge_sampler(sampler: Any) -> bool:
 
 
 def runs_users_code(sampler: Any) -> bool:
-    """Whether an edge sampler calls user callbacks for the negatives, or for what to exclude."""
+    """Whether an edge sampler calls user functions for negatives or for excluded edges."""
     if not is_edge_sampler(sampler):
         return False
     negatives = sampler.negative_sampler
     if negatives is not None and native_negatives(negatives) is None:
         return True
-    # A callable of DGL's own is no user's code.
+    # DGL's callables are not user code.
     exclude = sampler.exclude
     return callable(exclude) and type(exclude).__module__.split(".")[0] != "dgl"
 
 
 def native_negatives(sampler: Any) -> NegativePairs | None:
-    """The core's negative sampler with the same meaning as one of DGL's or our own, or None for any
-    other callable."""
+    """The core equivalent of a negative sampler of DGL's or ours; None for any other callable."""
     if type(sampler) is HardNegatives:
         return sampler.core
     if type(sampler) is dgl_negatives.PerSourceUniform:
@@ -113,11 +112,9 @@ def _layer_sampler(graph: Any, sampler: LayerSampler) -> MiniBatchSampler | None
 
 
 def _edge_order(graph: Any) -> str | None:
-    """The end whose order edges of ``DGLGraph.subgraph`` have: "out" for sources; None where it is
-    that of no end.
+    """The order of edges in ``DGLGraph.subgraph``: "out" by source, "in" by destination, or None.
 
-    DGL cuts the subgraph from the rows by source, but for graphs that were restricted to other
-    formats.
+    DGL cuts subgraphs from the rows by source, unless the graph was restricted to other formats.
     """
     formats = {name for names in graph.formats().values() for name in names}
     if "csr" in formats:
@@ -128,7 +125,7 @@ def _edge_order(graph: Any) -> str | None:
 def _shadow_sampler(graph: Any, sampler: Any) -> InducedBatches | None:
     order = (
         _edge_order(graph)
-        if _unchanged(sampler, {"sample": dgl.dataloading.ShaDowKHopSampler})
+        if is_unchanged(sampler, {"sample": dgl.dataloading.ShaDowKHopSampler})
         else None
     )
     if order is None or not sampler.fanouts or not isinstance(sampler.prob, str | None):
@@ -141,7 +138,7 @@ def _shadow_sampler(graph: Any, sampler: Any) -> InducedBatches | None:
 def _cluster_sampler(graph: Any, sampler: Any) -> ClusterSampler | None:
     order = (
         _edge_order(graph)
-        if _unchanged(sampler, {"sample": dgl.dataloading.ClusterGCNSampler})
+        if is_unchanged(sampler, {"sample": dgl.dataloading.ClusterGCNSampler})
         else None
     )
     if order is None or not graph.is_homogeneous:
@@ -154,8 +151,8 @@ def _saint_sampler(graph: Any, sampler: Any) -> SaintSampler | None:
     order = _edge_order(graph)
     methods = [base.node_sampler, base.edge_sampler, base.walk_sampler]
     drawn_by = getattr(sampler.sampler, "__func__", None)
-    # DGL's constructor picks one of its methods and keeps it; a user may have put another there.
-    own = not _unchanged(sampler, {"sample": base}) or drawn_by not in methods
+    # DGL's constructor stores one of its methods, which a user may have replaced.
+    own = not is_unchanged(sampler, {"sample": base}) or drawn_by not in methods
     if own or order is None or not graph.is_homogeneous:
         return None
     mode = SAINT_MODES[methods.index(drawn_by)]
@@ -168,8 +165,8 @@ def _labor_sampler(graph: Any, sampler: Any) -> LaborSampler | None:
     base = dgl.dataloading.LaborSampler
     if not _samples_as(sampler, base) or not _can_run(graph, sampler):
         return None
-    # With a batch_dependency of 0, DGL's draws never change.
-    if not _unchanged(sampler, {"set_seed": base}) or int(sampler.cnt[1]) < 1:
+    # With batch_dependency=0 DGL's draws never change.
+    if not is_unchanged(sampler, {"set_seed": base}) or int(sampler.cnt[1]) < 1:
         return None
     return LaborSampler(
         [_fanout(graph, fanout) for fanout in sampler.fanouts],
@@ -194,12 +191,12 @@ _KINDS: dict[type, Callable[[Any, Any], MiniBatchSampler | None]] = {
 def sharing_sampler(
     native: MiniBatchSampler | None, batch_dependency: int
 ) -> MiniBatchSampler | None:
-    """The sampler, with a loader's ``batch_dependency``.
+    """The sampler with a loader's ``batch_dependency``.
 
     Raises:
-        TypeError: That is not an integer.
-        ValueError: It is below 1; or above, for a sampler that cannot share, or has another one of
-            its own.
+        TypeError: ``batch_dependency`` is not an integer.
+        ValueError: It is below 1. Or it is above 1, but batches of the sampler cannot share random
+            numbers, or the sampler has another ``batch_dependency``.
     """
     if as_integer("batch_dependency", batch_dependency, least=1) == 1:
         return native
@@ -219,7 +216,7 @@ def sharing_sampler(
 
 def _samples_as(sampler: Any, base: type) -> bool:
     """Whether a subclass changes nothing about how ``base`` samples."""
-    return _unchanged(
+    return is_unchanged(
         sampler, {"sample": DGLBlockSampler, "sample_blocks": base, "assign_lazy_features": base}
     )
 
@@ -230,8 +227,8 @@ def _can_run(graph: Any, sampler: Any) -> bool:
     )
 
 
-def _unchanged(sampler: Any, methods: Mapping[str, type]) -> bool:
-    """Whether these methods are still those of the given classes."""
+def is_unchanged(sampler: Any, methods: Mapping[str, type]) -> bool:
+    """Whether the sampler's methods are those of the given classes, not overridden."""
     return all(
         getattr(type(sampler), name) is getattr(owner, name) and name not in vars(sampler)
         for name, owner in methods.items()
@@ -239,7 +236,7 @@ def _unchanged(sampler: Any, methods: Mapping[str, type]) -> bool:
 
 
 def _fanout(graph: Any, fanout: Any) -> Any:
-    """One hop's fan-out: a number, or for several edge types a mapping from all canonical types."""
+    """One hop's fan-out: a number, or with several edge types a mapping by canonical type."""
     if not isinstance(fanout, Mapping):
         return _whole(fanout)
     by_type = by_edge_type(graph, "fan-outs", {etype: _whole(n) for etype, n in fanout.items()})
@@ -247,25 +244,28 @@ def _fanout(graph: Any, fanout: Any) -> Any:
 
 
 def _whole(fanout: Any) -> Any:
-    """A whole number as an int (DGL takes whatever int() takes), anything else as it is."""
-    return (
-        int(fanout) if isinstance(fanout, Tensor | float) and float(fanout).is_integer() else fanout
-    )
+    """A float or tensor that is a whole number as an int, as DGL accepts these."""
+    is_whole = isinstance(fanout, Tensor | float) and float(fanout).is_integer()
+    return int(fanout) if is_whole else fanout
 
 
 def workload_of(
     graph: Any, sampler: Any, order: SeedOrder | DatasetOrder, native: MiniBatchSampler | None
 ) -> Workload:
-    """The workload of a loader of this DGL graph, sampler and order.
+    """The workload of a loader with this DGL graph, sampler and order.
 
-    ``native`` is our sampler that takes the sampler's place now. Policies that sample look at graph
-    and sampler when they do: both may have been changed by then.
-
-    A user's own negative sampler is not called: it may count its calls, and its pairs are left out.
+    ``native`` is our sampler that replaces the sampler now. Policies that sample read graph and
+    sampler again, since both may have been changed by then. They do not call a user's negative
+    sampler, which may count its calls; its pairs are left out.
     """
     rows = row_counts(graph)
     direction = _edge_dir(sampler)
-    edge_types = [t for t in rows if isinstance(t, tuple)]
+    turn = 1 if direction == "in" else -1
+    edge_types: dict[EdgeType, EdgeType] = {
+        t: t[::turn]  # type: ignore[misc]  # mypy knows no length of a slice
+        for t in rows
+        if isinstance(t, tuple)
+    }
     return Workload(
         order,
         rows,
@@ -275,8 +275,8 @@ def workload_of(
         edge_dir=direction,
         seeds=order if isinstance(order, SeedOrder) else None,
         seed_reads=partial(_seed_reads, graph, sampler, order),
-        # In the core graph that is turned round, types are too.
-        edge_types={t: t[:: 1 if direction == "in" else -1] for t in edge_types},  # type: ignore[misc]
+        # Types of a reversed core graph are reversed, too.
+        edge_types=edge_types,
     )
 
 
@@ -294,7 +294,7 @@ def _sampled(graph: Any, sampler: Any, order: SeedOrder | DatasetOrder) -> Sampl
 
 
 def _as_loader(graph: Any, sampler: Any, inner: MiniBatchSampler | None) -> MiniBatchSampler | None:
-    """The sampler of the loader's whole batches: from edges where these are the seeds."""
+    """The sampler of whole batches, which starts from edges if these are the seeds."""
     if not isinstance(inner, BlockSampler | InducedBatches) or not is_edge_sampler(sampler):
         return inner
     return EdgeBatches(inner, core_graph(graph), native_negatives(sampler.negative_sampler))
@@ -305,7 +305,7 @@ def _seed_reads(
 ) -> Tensor | None:
     """Reads of each row as a seed, over all ranks, shape ``(num_rows,)``, int64.
 
-    None where unknown: for a user's own sampler or dataset, and for vertices of edge-wise batches.
+    None if unknown: for a user's sampler or dataset, and for vertices of edge-wise batches.
     """
     edge_wise = is_edge_sampler(sampler)
     native = native_sampler(graph, sampler) if isinstance(order, SeedOrder) else None
@@ -324,27 +324,24 @@ def _seed_reads(
 
 
 def _edge_dir(sampler: Any) -> str:
-    """Direction of a sampler, or of the one inside an edge sampler; "in" where it has none."""
+    """Direction of a sampler, or of the one inside an edge sampler; "in" by default."""
     direction = getattr(getattr(sampler, "sampler", sampler), "edge_dir", "in")
     return "out" if direction == "out" else "in"
 
 
 def _by_type(graph: Graph, seeds: Any) -> Any:
-    """Seeds of a graph with several edge types by vertex type: only so can the core sample."""
-    return (
-        seeds
-        if graph.is_homogeneous or isinstance(seeds, Mapping)
-        else {graph.node_types[0]: seeds}
-    )
+    """Seeds by vertex type if the graph has several types, as core samplers need them."""
+    if graph.is_homogeneous or isinstance(seeds, Mapping):
+        return seeds
+    return {graph.node_types[0]: seeds}
 
 
 def _with_weights(graph: Any, core: Graph, sampler: MiniBatchSampler | None) -> Graph:
-    """The core graph with the column of the sampler's weights, without which a policy would draw
-    uniformly."""
+    """The core graph with the sampler's column of weights, so that policies draw by weight."""
     name = None if sampler is None or sampler.hops is None else sampler.hops.prob
     if name is None:
         return core
-    # A new graph over the same arrays: loaders share the core graph, and it has no fields.
+    # A new graph over the same arrays, because loaders share the core graph, without fields.
     weighted = Graph(
         {etype: core.csc_of(etype) for etype in core.edge_types}, core.num_nodes_by_type
     )

@@ -177,14 +177,29 @@ class Workload:
         )
 
     def share(self, policy: Policy) -> Share | None:
-        """The key of the loaders that may use this one's cache; None if no other may."""
-        return share_of(
-            policy,
-            graph=self.source,
-            edge_dir=self.edge_dir,
-            sampler=self.sampler,
-            order=self.seeds,
+        """The key of the loaders that may use this one's cache; None if no other may.
+
+        The degree does not depend on the seeds, so the training and the validation loader share one
+        cache. ``auto`` needs a cache for the same graph, seeds, batch size, sampler and shuffling.
+        But a loader that does not shuffle is assumed to evaluate: it uses the training loader's
+        cache rather than sample epochs for its own ranking. Other policies may depend on anything.
+        """
+        if policy is degree:
+            return Share(("degree", self.edge_dir))
+        sampler = self.sampler
+        order = self.seeds
+        if policy is not auto or sampler is None or order is None:
+            return None
+        # A cache keeps its graph alive, so these ids stay valid. What is cheap to compare comes
+        # first.
+        workload = (
+            _identity(self.source, sampler),
+            order.batch_size,
+            order.shuffle,
+            sampler.cache_key,
+            _Seeds(order),
         )
+        return Share(("auto", self.edge_dir), workload, takes_any=not order.shuffle)
 
 
 def edge_draws(
@@ -321,34 +336,3 @@ def _identity(graph: object, sampler: MiniBatchSampler) -> Hashable:
     owners = [*map(graph.edge_fields, graph.edge_types), *map(graph.node_fields, graph.node_types)]
     fields = [id(fields.get(name)) for fields in owners for name in names if name is not None]
     return tuple((etype, id(graph.csc_of(etype))) for etype in graph.edge_types), tuple(fields)
-
-
-def share_of(
-    policy: Policy,
-    *,
-    graph: object,
-    edge_dir: str,
-    sampler: MiniBatchSampler | None,
-    order: SeedOrder | None,
-) -> Share | None:
-    """A loader's share; None for policies that may depend on anything.
-
-    The degree does not depend on the seeds, so the training and the validation loader share one
-    cache. ``auto`` needs a cache for the same graph, seeds, batch size, sampler and shuffling. But
-    a loader that does not shuffle is assumed to evaluate: it uses the training loader's cache
-    rather than sample epochs for its own ranking.
-    """
-    if policy is degree:
-        return Share(("degree", edge_dir))
-    if policy is auto and sampler is not None and order is not None:
-        # A cache keeps its graph alive, so these ids stay valid. What is cheap to compare comes
-        # first.
-        workload = (
-            _identity(graph, sampler),
-            order.batch_size,
-            order.shuffle,
-            sampler.cache_key,
-            _Seeds(order),
-        )
-        return Share(("auto", edge_dir), workload, takes_any=not order.shuffle)
-    return None

@@ -1,4 +1,4 @@
-"""Seed order: shuffling, splitting over ranks, resuming; keys of the random numbers."""
+"""Seed order (shuffling, splitting over ranks, resuming) and keys of the random numbers."""
 
 from .keys import derive_key
 

@@ -1,5 +1,5 @@
-"""Keys of the counter-based random numbers, one 64-bit number for every (seed, epoch, batch, hop);
-and ranks."""
+"""Keys of the counter-based random numbers, 64 bits for every (seed, epoch, batch, hop), and
+ranks."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _M2 = 0x94D049BB133111EB
 
 
 def derive_key(parent: int, *parts: int) -> int:
-    """A 64-bit key for ``parts`` under ``parent``; equal inputs give equal keys, on every machine.
+    """A 64-bit key for ``parts`` under ``parent``; equal inputs give equal keys on every machine.
 
     >>> derive_key(1, 2) == derive_key(1, 2), derive_key(1, 2) == derive_key(1, 3)
     (True, False)
     """
-    # SplitMix64's finaliser, written out three times: a batch needs three keys, and calls would
-    # take a third longer.
+    # SplitMix64's finaliser, written out three times, because calls would take a third longer, and
+    # a batch needs three keys.
     x = (parent + _GOLDEN) & _MASK
     x = ((x ^ (x >> 30)) * _M1) & _MASK
     x = ((x ^ (x >> 27)) * _M2) & _MASK
@@ -43,17 +43,15 @@ def derive_key(parent: int, *parts: int) -> int:
 
 
 def random_key(generator: torch.Generator | None = None) -> int:
-    """A key drawn from torch's generator, the global one by default, as torch's loader draws its
-    workers' seed."""
+    """A key drawn from a torch generator (default: the global one), like torch's workers' seed."""
     return int(torch.empty((), dtype=torch.int64, device="cpu").random_(generator=generator))
 
 
 def epoch_key(seed: int | None, epoch: int, drawn: int | None = None) -> int:
-    """The key of an epoch: derived from ``seed``, or without one the number ``drawn`` when it
-    began.
+    """The key of an epoch: derived from ``seed``, or else ``drawn`` when the epoch began.
 
     Raises:
-        ValueError: There is neither.
+        ValueError: Both are None.
     """
     if seed is not None:
         return derive_key(seed, epoch)
@@ -63,10 +61,10 @@ def epoch_key(seed: int | None, epoch: int, drawn: int | None = None) -> int:
 
 
 class BatchKey(int):
-    """The key of a batch that is one of an epoch: a number for whoever draws for this batch alone.
+    """The key of a batch that knows its place in the epoch; otherwise a plain number.
 
     Attributes:
-        epoch: Key of the epoch, and this process's rank under it where there are several.
+        epoch: Key of the epoch, and this process's rank if there are several.
         index: Place of the batch in the epoch.
     """
 
@@ -75,8 +73,7 @@ class BatchKey(int):
 
 
 def batch_key(epoch_key: int, index: int, ranks: Ranks) -> BatchKey:
-    """The key of a batch. Ranks draw differently for the same vertex, whatever seeds their
-    generators had."""
+    """The key of a batch; different ranks get different keys, even from equal epoch keys."""
     rank = () if ranks.size == 1 else (ranks.rank,)
     key = BatchKey(derive_key(epoch_key, index, *rank))
     key.epoch = (epoch_key, *rank)
@@ -84,29 +81,28 @@ def batch_key(epoch_key: int, index: int, ranks: Ranks) -> BatchKey:
     return key
 
 
-# "shar": keeps the numbers that batches share apart from those of any one batch.
+# "shar": keeps numbers that batches share distinct from those of single batches.
 _SHARED = 0x73686172
 
 
 @dataclass(frozen=True, eq=False)
 class Renewal:
-    """Random numbers that batch after batch of an epoch shares, each vertex's being renewed once in
-    ``period`` batches.
+    """Random numbers that consecutive batches share; each vertex renews its own every ``period``.
 
-    A vertex ``v`` has a phase of its own, uniform in ``[0, period)``, and draws in batch ``i`` with
-    the numbers of group ``(i + phase) // period``. In a batch these are those of group
-    ``i // period`` or of the one after: a vertex whose phase is among the first ``i % period`` of
-    as many parts has gone on already. The phases know nothing of the numbers, so that each batch by
-    itself has the distribution of one that shares nothing.
+    A vertex has a random phase, uniform in ``[0, period)``, and draws in batch ``i`` with the
+    numbers of group ``(i + phase) // period``. Within a batch that is group ``i // period`` or the
+    next one: vertices with a phase in the first ``i % period`` parts of ``period`` have moved on.
+    Phases are independent of the numbers, so that each batch alone is distributed as if it shared
+    nothing.
 
-    Numbers are ``mix(key + offset + counter * A + j * B)``, and going on adds a step to a vertex's
-    counter.
+    Numbers are ``mix(key + offset + counter * A + j * B)``. A vertex that has moved on adds a step
+    to its counter.
 
     Attributes:
-        key: Stands for the key of the batch.
+        key: Used in place of the batch's key.
         offset: Added to the key of every hop.
         numbers: For kernels, uint64: the key of the phases; the phase, as 64 bits, below which
-            vertices have gone on to the next group; the step that they add; and ``offset``.
+            vertices have moved on; the step that they add; and ``offset``.
     """
 
     key: int
@@ -115,11 +111,10 @@ class Renewal:
 
     @classmethod
     def of(cls, key: int, period: int) -> Renewal:
-        """The numbers of the batch with this key; one that is no :class:`BatchKey` shares with no
-        other."""
+        """The numbers of the batch with this key; a plain number shares with no other batch."""
         epoch, index = (key.epoch, key.index) if isinstance(key, BatchKey) else ((key,), 0)
-        # Not derived from ``shared``, as the keys of its hops are: phases must know nothing of any
-        # hop's numbers.
+        # Not derived from ``shared``, as the keys of its hops are, because phases must be
+        # independent of every hop's numbers.
         shared, phase, step = (derive_key(*epoch, _SHARED + part) for part in range(3))
         group, passed = divmod(index, period)
         offset = group * step * _GOLDEN & _MASK
@@ -145,7 +140,7 @@ def check_seed(name: str, seed: Any) -> int | None:
 
 
 def check_key(key: Any) -> int:
-    """The key of a request as an int; TypeError, ValueError as :func:`check_seed`."""
+    """The key of a request as an int; raises like :func:`check_seed`, and for None."""
     checked = check_seed("key", key)
     if checked is None:
         raise TypeError("key must be an integer, got None")
@@ -154,14 +149,14 @@ def check_key(key: Any) -> int:
 
 @dataclass(frozen=True)
 class Ranks:
-    """This process's rank among those that share the seeds of an epoch; each works out its own part
-    alone.
+    """This process's rank among those that share the seeds of an epoch.
+
+    Each process computes its part without communication.
 
     Args:
         rank: This process, in ``[0, size)``.
         size: Number of processes.
-        seed: Seed of the order that all of them shuffle alike, for orders without a seed of their
-            own.
+        seed: Seed of the order that all processes shuffle, for orders that have no seed.
 
     Raises:
         ValueError: ``rank`` or ``size`` is out of range.
@@ -178,28 +173,27 @@ class Ranks:
             raise ValueError(f"rank must be in [0, {self.size}), got {self.rank}")
 
     def share(self, total: int, drop_last: bool) -> int:
-        """Seeds of ``total`` that each rank gets: the same number on all, so that no rank waits for
-        another.
+        """Number of seeds of ``total`` that each rank gets, equal so that no rank waits for others.
 
-        With ``drop_last`` up to ``size - 1`` seeds are left out; otherwise as many come twice.
+        With ``drop_last`` up to ``size - 1`` seeds are left out; otherwise up to that many are
+        repeated.
         """
         return total // self.size if drop_last else -(-total // self.size)
 
     def rows(self, begin: int, stop: int, *, share: int, total: int) -> Tensor:
-        """Positions in the order of all seeds of this rank's seeds ``begin`` to ``stop``, int64.
+        """Positions of this rank's seeds ``begin`` to ``stop`` in the order of all seeds, int64.
 
-        Ranks have contiguous slices. What the last ones lack is taken from the front of the whole
-        order, round and round: with fewer seeds than ranks a slice's own ids (as DGL takes them)
-        would not be enough, or not exist.
+        Ranks have contiguous slices. The last ranks wrap round to the front of the whole order. DGL
+        repeats ids of the slice itself, but with fewer seeds than ranks a slice may be empty.
         """
         first = self.rank * share
         return torch.arange(first + begin, first + stop, device="cpu") % max(total, 1)
 
 
 def process_ranks(ddp_seed: Any) -> Ranks:
-    """This process's rank in ``torch.distributed``'s default group; nothing is sent.
+    """This process's rank in ``torch.distributed``'s default group, without communication.
 
-    ValueError without a group; TypeError or ValueError unless ``ddp_seed`` is an integer from 0 on.
+    Raises ValueError if there is no group, and like :func:`check_seed` for ``ddp_seed``.
     """
     if not torch.distributed.is_available() or not torch.distributed.is_initialized():
         raise ValueError("use_ddp=True needs torch.distributed.init_process_group() first")

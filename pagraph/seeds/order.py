@@ -1,5 +1,4 @@
-"""Seed order: which seeds make up each mini-batch of an epoch, and the key its sampling starts
-from."""
+"""Seed order: the seeds of each mini-batch of an epoch, and the key of its random numbers."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ Seeds = Tensor | dict[str, Tensor]
 
 @dataclass(frozen=True, eq=False)
 class Ticket:
-    """One mini-batch before it is sampled: its place in the epoch, its seeds and its random key."""
+    """A mini-batch before it is sampled: its place in the epoch, its seeds and its random key."""
 
     epoch: int
     index: int
@@ -33,10 +32,10 @@ class Ticket:
 
 @dataclass(frozen=True, eq=False)
 class EpochPlan:
-    """An epoch's number, its random key, and the order of (a rank's) seeds (None: as given).
+    """An epoch's number, its random key, and the order of this rank's seeds (None: as given).
 
-    The key knows no rank: a plan saved by one rank gives each its own batches. ``num_batches`` is
-    given where an epoch may have another number of batches than the order says.
+    The key does not depend on the rank, so that from a plan that one rank saved each gets its own
+    batches. ``num_batches`` is set if an epoch may have another number of batches than the order.
     """
 
     epoch: int
@@ -46,12 +45,11 @@ class EpochPlan:
 
 
 class BatchOrder(Protocol):
-    """Protocol of the orders that say which batches make an epoch; see :class:`SeedOrder` for the
-    members.
+    """Protocol of orders, which say which batches make an epoch; see :class:`SeedOrder`.
 
     Attributes:
         has_length: Whether the number of batches is known.
-        batch_size: Seeds a batch; None where batches are a user's own.
+        batch_size: Seeds per batch; None if the user makes the batches.
     """
 
     seed: int | None
@@ -76,41 +74,40 @@ class BatchOrder(Protocol):
     def restore(self, permutation: Tensor | None, *, begun: bool) -> None: ...  # noqa: D102
 
     def ticket(self, plan: EpochPlan, index: int) -> Ticket | None:
-        """Batch ``index``, asked for in order; None after the last one of a plan that does not know
-        its number."""
+        """Batch ``index``, requested in order; None after the last one if the length is unknown."""
 
 
 class SeedOrder:
     """Cuts seeds into batches, in order or shuffled.
 
-    With a ``seed``, epoch ``e`` is a pure function of (seed, e). Without one, it behaves as DGL
-    does: the order comes from NumPy's global generator and permutes the permutation before; the
-    sampling key comes from torch's.
+    With a ``seed``, epoch ``e`` is a pure function of (seed, e). Without one it behaves like DGL:
+    NumPy's global generator permutes the permutation of the epoch before, and the sampling key
+    comes from torch's generator.
 
-    Between ``ranks``, each epoch's order is one order of all seeds, the same on every rank, of
-    which each takes its slice: a function of (seed, e), or without a seed of (``ranks.seed``, e).
+    With several ``ranks``, all of them compute the same order of all seeds, and each takes its
+    slice. The order is a function of (seed, e), or of (``ranks.seed``, e) if there is no seed.
     Sampling keys differ between ranks.
 
     Args:
         seeds: Ids, shape ``(n,)``, or a mapping from type to ids, concatenated in the mapping's
-            order. Each may have more dimensions: a row is a seed then (a pair of vertices, say),
-            and what it means, the sampler knows.
-        batch_size: Seeds a batch, over all types together.
-        shuffle: Draw a new order for every epoch.
-        drop_last: Leave out an incomplete last batch, and what does not divide by the number of
-            ranks.
+            order. They may have more dimensions. Then each row is a seed, such as a pair of
+            vertices, which the sampler interprets.
+        batch_size: Seeds per batch, over all types.
+        shuffle: Whether every epoch has a new order.
+        drop_last: Whether to leave out an incomplete last batch, and seeds that do not divide by
+            the number of ranks.
         seed: Makes order and sampling reproducible.
-        generator: torch generator for the sampling key when there is no ``seed``.
+        generator: torch generator for the sampling key if there is no ``seed``.
         ranks: The processes that share the seeds. Default: this one has them all.
 
     Attributes:
-        num_seeds: Seeds that an epoch hands out on this rank, before ``drop_last`` cuts them into
-            whole batches.
+        num_seeds: Seeds of this rank in an epoch, before ``drop_last`` leaves out an incomplete
+            batch.
 
     Raises:
         TypeError: ``batch_size`` or ``seed`` is not an integer.
-        ValueError: ``batch_size`` is below 1, ``seed`` negative, or the seeds have no rows, or rows
-            of several shapes.
+        ValueError: ``batch_size`` is below 1, ``seed`` is negative, or the seeds are scalars or
+            rows of several shapes.
     """
 
     has_length = True
@@ -136,12 +133,12 @@ class SeedOrder:
         self._ranks = ranks or Ranks(0, 1)
         self.num_seeds: int = self._ranks.share(len(self._ids), self.drop_last)
         self._shuffle_seed = ranks.seed if self.seed is None and ranks is not None else self.seed
-        # Of the newest epoch without a seed; the next one permutes it.
+        # The newest epoch's permutation, if there is no seed; the next epoch permutes it.
         self._permutation: Tensor | None = None
 
     @property
     def ids(self) -> Tensor | dict[str, Tensor]:
-        """All seeds of all ranks, by type if they were given so."""
+        """All seeds of all ranks, by type if they were given by type."""
         if self._keys is None or self._types is None:
             return self._ids
         return {key: self._ids[self._types == t] for t, key in enumerate(self._keys)}
@@ -152,8 +149,7 @@ class SeedOrder:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """The settings that two orders must share for a place in one to mean the same in the other;
-        knows no rank."""
+        """The settings that orders must share for a saved place to fit; independent of the rank."""
         return {
             "seed": self.seed,
             "shuffle": self.shuffle,
@@ -165,18 +161,16 @@ class SeedOrder:
 
     @property
     def permutation(self) -> Tensor | None:
-        """A copy of the permutation that the next shuffle permutes; None at the start and where
-        none is kept."""
+        """A copy of the permutation that the next shuffle permutes; None if there is none."""
         return None if self._permutation is None else self._permutation.clone()
 
     def plan(self, epoch: int) -> EpochPlan:
-        """Decide epoch number ``epoch``; without a ``seed`` this draws from the global
-        generators."""
+        """Plan epoch number ``epoch``; without a ``seed`` this draws from global generators."""
         if self.seed is not None:
             return self.replan(epoch)
         key = random_key(self._generator)
         if self._permutes_last:
-            # A copy: plans of epochs that still run have the permutation before.
+            # A copy, because plans of epochs that still run hold the permutation before.
             permutation = self.permutation
             if permutation is None:
                 permutation = torch.arange(self.num_seeds, device="cpu")
@@ -185,8 +179,7 @@ class SeedOrder:
         return self.replan(epoch, key)
 
     def replan(self, epoch: int, key: int | None = None) -> EpochPlan:
-        """The plan of ``epoch`` from its ``key``, or from the ``seed`` where there is one: draws
-        and changes nothing.
+        """The plan of ``epoch`` from the ``seed``, or else from its ``key``; draws nothing.
 
         Raises:
             ValueError: There is neither.
@@ -196,8 +189,8 @@ class SeedOrder:
             return EpochPlan(epoch, key, None)
         if self._shuffle_seed is None:
             return EpochPlan(epoch, key, self._permutation)
-        # Counter-based, so that the order depends on the key alone; part 1 keeps it apart from the
-        # epoch's own key. All ranks draw the whole order, and each keeps its slice.
+        # Counter-based, so that the order depends on the key alone. Part 1 makes it distinct from
+        # the epoch's key. All ranks draw the whole order, and each keeps its slice.
         rng = np.random.Generator(np.random.Philox(key=derive_key(self._shuffle_seed, epoch, 1)))
         permutation = torch.from_numpy(rng.permutation(len(self._ids)))
         if self._ranks.size > 1:
@@ -205,12 +198,11 @@ class SeedOrder:
         return EpochPlan(epoch, key, permutation)
 
     def restore(self, permutation: Tensor | None, *, begun: bool) -> None:
-        """Go on from a saved ``permutation``, which the next shuffle permutes; None goes back to
-        the start.
+        """Continue from a saved ``permutation``, which the next shuffle permutes; None resets.
 
         Raises:
-            ValueError: It is not a permutation of the seeds; it is there without need, or missing
-                though an epoch has ``begun``.
+            ValueError: It is not a permutation of the seeds; it is given though none is kept; or it
+                is None though an epoch has ``begun``.
         """
         if permutation is None:
             if self._permutes_last and begun:
@@ -238,18 +230,18 @@ class SeedOrder:
 
     @property
     def _permutes_last(self) -> bool:
-        """Each shuffle permutes the one before, as DGL's does."""
+        """Whether each shuffle permutes the order before, like DGL's."""
         return self.shuffle and self._shuffle_seed is None
 
     def _rows(self, stop: int, begin: int = 0) -> Tensor:
         return self._ranks.rows(begin, stop, share=self.num_seeds, total=len(self._ids))
 
     def _gather(self, rows: Tensor) -> Seeds:
-        # Half as long as indexing by brackets: 4 us of 1,024 ids.
+        # Half the time of indexing by brackets: 4 us for 1,024 ids.
         ids = torch.index_select(self._ids, 0, rows.to(self._ids.device))
         if self._keys is None or self._types is None:
             return ids
-        if len(self._keys) == 1:  # Nearly always, and the look at the types would be wasted.
+        if len(self._keys) == 1:  # the usual case, which need not look at types
             return {self._keys[0]: ids} if len(ids) else {}
         types = self._types[rows]
         present = torch.unique(types).tolist()
@@ -257,15 +249,14 @@ class SeedOrder:
 
 
 class DatasetOrder:
-    """The order of a user's own dataset, whose items are whole batches (DGL's custom index
-    datasets).
+    """The order of a user's dataset whose items are whole batches (DGL's custom index datasets).
 
     Args:
         dataset: Map-style (``len`` and ``[i]``) or iterable.
-        shuffle: Call the dataset's ``shuffle()`` before each epoch.
+        shuffle: Whether to call the dataset's ``shuffle()`` before each epoch.
         seed: Makes the sampling key reproducible.
-        ranks: Keeps the sampling keys of several processes apart; the dataset decides which batches
-            are whose.
+        ranks: Makes the sampling keys of several processes distinct. The dataset decides which
+            batches each process gets.
     """
 
     batch_size = None
@@ -291,12 +282,12 @@ class DatasetOrder:
 
     @property
     def ids(self) -> Tensor:
-        """Empty: what the items hold is not known before they are drawn."""
+        """Empty, because the items are unknown before they are drawn."""
         return no_ids()
 
     @property
     def identity(self) -> dict[str, Any]:
-        """See :attr:`SeedOrder.identity`; the dataset alone knows its seeds."""
+        """See :attr:`SeedOrder.identity`; the seeds are unknown."""
         ours = {"seed": self.seed, "shuffle": self.shuffle, "world_size": self._ranks.size}
         return ours | {"num_seeds": None, "batch_size": None, "shuffle_seed": None}
 
@@ -304,17 +295,17 @@ class DatasetOrder:
         return len(self.dataset)
 
     def plan(self, epoch: int) -> EpochPlan:
-        """Shuffle the dataset if asked, and draw the sampling key."""
+        """Shuffle the dataset if ``shuffle`` is set, and draw the sampling key."""
         if self.shuffle:
             self.dataset.shuffle()
         return self.replan(epoch, random_key() if self.seed is None else None)
 
     def replan(self, epoch: int, key: int | None = None) -> EpochPlan:
-        """See :meth:`SeedOrder.replan`; the dataset stays as it is."""
+        """See :meth:`SeedOrder.replan`; does not shuffle the dataset."""
         return EpochPlan(epoch, epoch_key(self.seed, epoch, key), None)
 
     def restore(self, permutation: Tensor | None, *, begun: bool) -> None:
-        """Raise ValueError for a permutation: the dataset keeps its own order."""
+        """Raise ValueError for a permutation, since the dataset keeps its own order."""
         if permutation is not None:
             raise ValueError(
                 "the saved permutation must be None for a dataset, which keeps its own order"
@@ -328,8 +319,7 @@ class DatasetOrder:
 
 
 def num_seeds(seeds: Tensor | Mapping[Any, Tensor]) -> int:
-    """Number of seeds, over all types; TypeError, ValueError where they are no tensors of one
-    dimension or more."""
+    """Number of seeds over all types; TypeError or ValueError unless they are 1-D or more."""
     count = 0
     for ids in seeds.values() if isinstance(seeds, Mapping) else [seeds]:
         if not isinstance(ids, Tensor):
@@ -341,10 +331,9 @@ def num_seeds(seeds: Tensor | Mapping[Any, Tensor]) -> int:
 
 
 def warn_of_no_batches(order: BatchOrder) -> None:
-    """Warn of an order by which an epoch is over before it begins: no seeds, or ``drop_last`` and
-    too few of them.
+    """Warn if an epoch has no batches: there are no seeds, or too few with ``drop_last``.
 
-    A user's own batches are not counted: a data set or sampler may fill up later.
+    A user's batches are not counted, because a dataset or sampler may be filled later.
     """
     if not order.has_length or order.batch_size is None or len(order):
         return
@@ -359,8 +348,7 @@ def warn_of_no_batches(order: BatchOrder) -> None:
 
 
 def check_saved(saved: Any, *, empty: bool = True) -> None:
-    """Raise ValueError unless it is a 1-D int64 tensor, and not ``empty`` where that must not
-    be."""
+    """Raise ValueError unless ``saved`` is a 1-D int64 tensor, which may be empty if ``empty``."""
     if (
         not isinstance(saved, Tensor)
         or saved.dtype != torch.int64
@@ -385,8 +373,7 @@ def check_permutation(permutation: Any, length: int) -> None:
 
 
 def _concatenate(seeds: Tensor | Mapping[str, Tensor]) -> tuple[Tensor, Tensor | None]:
-    """All ids, one type after the other, and the number of each one's type (None when there are no
-    types)."""
+    """All ids, type after type, and the number of each id's type; None if there are no types."""
     parts = dict(seeds) if isinstance(seeds, Mapping) else {None: seeds}
     for name, ids in parts.items():
         if ids.dim() == 0:
@@ -407,14 +394,13 @@ def _concatenate(seeds: Tensor | Mapping[str, Tensor]) -> tuple[Tensor, Tensor |
 
 
 def share_size(count: int, fraction: float) -> int:
-    """How many of ``count`` things are a fraction of them, at least one."""
-    # 0.29 * 100 is below 29 in floating point; the summand rounds such products up.
+    """The number that is a fraction of ``count``, rounded down but at least one."""
+    # 0.29 * 100 is below 29 in floating point, so a small number is added first.
     return max(1, math.floor(fraction * count + 1e-6))
 
 
 def drawn_order(count: int, seed: int) -> Int64Array:
-    """All numbers below ``count`` in random order, of which the verbs that draw seeds take the
-    first."""
-    # Orders of epochs use the keys (epoch, 1): the drawing has nothing to do with any of them.
+    """All numbers below ``count`` in random order; commands that draw seeds take the first."""
+    # Orders of epochs use the keys (epoch, 1), so this one is independent of them.
     rng = np.random.Generator(np.random.Philox(key=derive_key(seed, 2)))
     return rng.permutation(count)

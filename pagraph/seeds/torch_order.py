@@ -23,12 +23,12 @@ from .order import BatchOrder, EpochPlan, SeedOrder, Ticket, check_permutation, 
 
 
 def is_sequence(sampler: Any) -> bool:
-    """Whether it is torch's own sampler that gives all items in order."""
+    """Whether it is torch's ``SequentialSampler``."""
     return type(sampler) is SequentialSampler
 
 
 def is_permutation(sampler: Any) -> bool:
-    """Whether it is torch's own random sampler, and gives each of its items once."""
+    """Whether it is torch's ``RandomSampler``, and yields each of its items once."""
     return (
         type(sampler) is RandomSampler
         and not sampler.replacement
@@ -37,25 +37,27 @@ def is_permutation(sampler: Any) -> bool:
 
 
 def has_length(batches: Any) -> bool:
-    """Whether a sampler says how many batches it has."""
+    """Whether a sampler has a length."""
     try:
         len(batches)
     except (TypeError, NotImplementedError):
-        # torch's own classes raise either where there is no length.
+        # torch's classes raise either of these.
         return False
     return True
 
 
 def ranks_of(sampler: Any) -> Ranks:
-    """The processes that share a sampler's items: their sampling differs."""
+    """The processes that share a sampler's items."""
     if isinstance(sampler, DistributedSampler):
         return Ranks(sampler.rank, sampler.num_replicas)
     return Ranks(0, 1)
 
 
 def places_of(items: Any, count: int, *, name: str = "a sampler's items") -> Tensor:
-    """A sampler's items as torch's loader would look them up in ``range(count)``; IndexError, with
-    the ``name``, where one is outside."""
+    """A sampler's items as places in ``range(count)``, negative ones counted from the end.
+
+    Raises IndexError, with the ``name``, for an item out of range.
+    """
     places = torch.as_tensor(items, dtype=torch.int64, device="cpu").reshape(-1)
     if len(places) == 0:
         return places
@@ -66,7 +68,7 @@ def places_of(items: Any, count: int, *, name: str = "a sampler's items") -> Ten
 
 
 def tell_epoch(batches: Any, epoch: int) -> None:
-    """Tell torch samplers which epoch comes, those that want to know (``DistributedSampler``)."""
+    """Call ``set_epoch`` of samplers that have it, such as ``DistributedSampler``."""
     for sampler in (batches, getattr(batches, "sampler", None)):
         told = getattr(sampler, "set_epoch", None)
         if callable(told):
@@ -75,31 +77,29 @@ def tell_epoch(batches: Any, epoch: int) -> None:
 
 @dataclass(frozen=True, eq=False)
 class _Listed(EpochPlan):
-    """An epoch whose batches were drawn when it began: from one end to the next among the
-    places."""
+    """An epoch whose batches were drawn when it began; each is a slice of ``places``."""
 
-    places: Tensor | None = None  # None: all items, as they are
+    places: Tensor | None = None  # None for all items in order
     ends: Tensor | None = None
 
 
 class SamplerOrder:
-    """Cuts the items of a torch batch sampler into batches; see
-    :class:`~pagraph.seeds.order.SeedOrder`.
+    """The order of a torch batch sampler; see :class:`~pagraph.seeds.order.SeedOrder`.
 
     Everything is drawn when an epoch begins, in the reader's thread, in the order in which torch's
-    loader draws it: the number that seeds the workers (here the key of the sampling), then the
-    sampler's own. So a script that calls ``torch.manual_seed`` sees the batches that torch's loader
-    would give.
+    loader draws: first the seed of the workers, which is the sampling key here, then the sampler's
+    items. So a script that calls ``torch.manual_seed`` gets the same batches as from torch's
+    loader.
 
     A saved state holds the batches of the epoch. Only torch's ``DistributedSampler`` can draw them
-    once more: for it the epoch is saved, so that what one process saved gives each process its own
-    batches.
+    again. For it the epoch number is saved, so that from one process's state each process gets its
+    own batches.
 
     Args:
-        batches: Gives lists of places; has a length, which an epoch need not keep to.
-        num_items: How many places there are.
+        batches: Yields lists of places; has a length, from which an epoch's may differ.
+        num_items: Number of places.
         seed: Seed of the sampling. Default: torch's generator.
-        generator: Draws the sampling's seed. Default: the global one.
+        generator: Draws the sampling key. Default: the global generator.
     """
 
     has_length = True
@@ -110,7 +110,7 @@ class SamplerOrder:
         self._batches = batches
         self._num_items = num_items
         self._generator = generator
-        self._is_cut = type(batches) is BatchSampler  # by torch, from what a sampler gives
+        self._is_cut = type(batches) is BatchSampler  # torch cuts a sampler's items into batches
         self._sampler: Any = getattr(batches, "sampler", None)
         self._in_order = self._is_cut and is_sequence(self._sampler)
         self._distributed = self._is_cut and type(self._sampler) is DistributedSampler
@@ -125,8 +125,7 @@ class SamplerOrder:
 
     @property
     def takes_all(self) -> bool:
-        """Whether torch cuts the batches of an epoch, of all processes, from all items, each there
-        once."""
+        """Whether the batches of an epoch, of all processes, hold all items, each once."""
         if self._distributed:
             return len(self._sampler.dataset) == self._num_items
         all_once = self._in_order or (self._is_cut and is_permutation(self._sampler))
@@ -134,7 +133,7 @@ class SamplerOrder:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """See ``SeedOrder``; a user's batch sampler alone knows its items."""
+        """See ``SeedOrder``; the items of a user's batch sampler are unknown."""
         return {
             "seed": self.seed,
             "shuffle": self.shuffle,
@@ -146,8 +145,7 @@ class SamplerOrder:
 
     @property
     def permutation(self) -> Tensor | None:
-        """The state of the newest epoch to save, int64; None before the first, and where there is
-        nothing to save."""
+        """The newest epoch's state to save, int64; None if there is nothing to save."""
         if self._listed is None:
             return None
         if self._distributed:
@@ -155,14 +153,12 @@ class SamplerOrder:
         places, ends = self._listed
         if self._is_cut:
             return places.clone()
-        # One tensor for a user's own batches: their number, where each ends, and all places.
+        # For a user's batches, one tensor: their number, their ends, and all places.
         return torch.cat([torch.tensor([len(ends)], device="cpu"), ends, places])
 
     def plan(self, epoch: int) -> EpochPlan:
-        """Decide epoch number ``epoch``: this draws from torch's generator, and runs the
-        sampler."""
-        # In torch's order: first the batch sampler's iterator, then the seed of the workers, then
-        # the batches.
+        """Plan epoch number ``epoch``; this draws from torch's generator and runs the sampler."""
+        # torch's order is: the batch sampler's iterator, the seed of the workers, the batches.
         batches = None if self._is_cut else iter(self._batches)
         drawn = random_key(self._generator)
         if batches is not None:
@@ -183,7 +179,7 @@ class SamplerOrder:
         return _Listed(epoch, key, None, len(ends), places, ends)
 
     def restore(self, permutation: Tensor | None, *, begun: bool) -> None:
-        """Restore a saved :attr:`permutation`; ValueError where it does not fit the sampler."""
+        """Restore a saved :attr:`permutation`; ValueError if it does not fit the sampler."""
         if self._in_order:
             if permutation is not None:
                 raise ValueError("the saved permutation must be None without shuffle")
@@ -229,7 +225,7 @@ class SamplerOrder:
     def _drawn_places(self) -> Tensor:
         if not is_permutation(self._sampler) or self._sampler.generator is not None:
             return places_of(list(self._sampler), self._num_items)
-        # What torch's sampler does, without a Python integer for each item (0.04 s for 100,000).
+        # This draws like torch's sampler, without a Python integer per item (0.04 s for 100,000).
         generator = torch.Generator()
         generator.manual_seed(int(torch.empty((), dtype=torch.int64, device="cpu").random_()))
         return places_of(
@@ -250,8 +246,8 @@ class SamplerOrder:
         if isinstance(plan, _Listed) and plan.places is not None and plan.ends is not None:
             begin = 0 if index == 0 else int(plan.ends[index - 1])
             end = int(plan.ends[index])
-            # A copy: as ``input_id`` it is the user's to write to, and the epoch's places may be
-            # saved yet.
+            # A copy, because the user may write to it as ``input_id``, and the epoch's places may
+            # still be saved.
             return Ticket(plan.epoch, index, key, plan.places[begin:end].clone())
         size = self._batches.batch_size
         stop = min((index + 1) * size, len(self._sampler))
@@ -260,16 +256,15 @@ class SamplerOrder:
 
 @dataclass(frozen=True, eq=False)
 class _Streamed(EpochPlan):
-    """An epoch whose batches are drawn when they are wanted."""
+    """An epoch whose batches are drawn when they are requested."""
 
     batches: Iterator[Any] = iter(())
 
 
 class StreamOrder:
-    """Order of the batches of a torch batch sampler without a length; perhaps it never ends.
+    """The order of a torch batch sampler without a length, which may be endless.
 
-    Batches are drawn one by one, ahead as the pipeline asks for them; there is no place to go on
-    from.
+    Batches are drawn one by one as the pipeline requests them. Its place cannot be saved.
     """
 
     shuffle = True
@@ -287,7 +282,7 @@ class StreamOrder:
         self.batch_size: int | None = getattr(batches, "batch_size", None)
 
     def __len__(self) -> int:
-        return len(self._batches)  # torch's own TypeError
+        return len(self._batches)  # raises torch's TypeError
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -295,17 +290,17 @@ class StreamOrder:
         raise TypeError("a loader whose sampler has no length has no place to save")
 
     def plan(self, epoch: int) -> EpochPlan:
-        """Begin epoch number ``epoch``: this draws from torch's generator."""
+        """Begin epoch number ``epoch``; this draws from torch's generator."""
         batches = iter(self._batches)
         drawn = random_key(self._generator)
         return _Streamed(epoch, epoch_key(self.seed, epoch, drawn), None, sys.maxsize, batches)
 
     def replan(self, epoch: int, key: int | None = None) -> EpochPlan:
-        """Refused: a sampler does not give its items again."""
+        """Raise TypeError, since a sampler does not repeat its items."""
         raise TypeError("a loader whose sampler has no length has no place to go on from")
 
     def restore(self, permutation: Tensor | None, *, begun: bool) -> None:
-        """Refused like :meth:`replan`."""
+        """Raise TypeError like :meth:`replan`."""
         self.replan(0)
 
     def ticket(self, plan: EpochPlan, index: int) -> Ticket | None:
@@ -325,13 +320,14 @@ def order_of(
     With a ``seed`` and torch's own samplers it is a function of (seed, epoch).
 
     Args:
-        loader: Has torch's samplers, or a user's.
-        seed: Of the order and the sampling. Default: torch's generator.
-        ranks: The processes that share the items, where no ``DistributedSampler`` divides them.
+        loader: A loader with torch's samplers or a user's.
+        seed: Seed of order and sampling. Default: torch's generator.
+        ranks: The processes that share the items, unless a ``DistributedSampler`` divides them.
 
     Raises:
-        TypeError, ValueError: ``seed`` is not an integer of 64 bits, or batches are not to be made;
-            a user's sampler, which ``ranks`` cannot share.
+        TypeError: ``seed`` is not an integer; or ``ranks`` with a user's sampler, which they cannot
+            share.
+        ValueError: ``seed`` does not fit 64 bits, or ``batch_size`` is None.
     """
     seed = check_seed("seed", seed)
     batches: Any = loader.batch_sampler
@@ -361,8 +357,7 @@ def order_of(
 
 
 def takes_all(order: BatchOrder, num_items: int) -> bool:
-    """Whether torch cuts the batches of an epoch, of all processes, from all items, each there
-    once."""
+    """Whether the batches of an epoch, of all processes, hold all items, each once."""
     if isinstance(order, SeedOrder):
         return bool(order.identity["num_seeds"] == num_items)
     return isinstance(order, SamplerOrder) and order.takes_all

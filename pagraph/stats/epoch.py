@@ -18,16 +18,16 @@ STAGES = (
     "waiting",
     "compiling",
 )
-"""Where time goes: filling caches, drawing neighbours, reading the rows of several batches from
-files, gathering rows, building the face's objects, a user's own ``transform`` of them, the reader
-waiting, compiling kernels. That happens once on a machine, and is in none of the others.
+"""Stages whose time is counted.
 
-All but the last two are summed over threads; ``waiting`` is the reader's own time, whatever it
-waited for."""
+They are: filling caches, drawing neighbours, reading the rows of several batches from files,
+gathering rows, building DGL's or PyG's objects, the user's ``transform``, the reader waiting, and
+compiling kernels. Kernels are compiled once on a machine, and this time is in no other stage. All
+but the last two are summed over threads. ``waiting`` is the reader's time, waiting for anything."""
 
 
 REQUESTS = -2
-"""In place of an epoch's number: batches that were made on request."""
+"""Number of an epoch that stands for batches made on request."""
 
 
 @dataclass(frozen=True)
@@ -38,15 +38,15 @@ class EpochStats(Tabled):
         epoch: Number of the epoch; -1 for a total, -2 for batches made on request.
         batches: Batches delivered.
         seconds: Seconds by stage (see ``STAGES``).
-        counts: Delivered "seeds", "edges" (sampled) and "input_nodes"; with look-ahead the
-            "window_rows" that were read from files, each once a group of batches, and their
-            "window_bytes"; on a device that samples "overflows", batches that were larger than
-            expected and made twice.
+        counts: Delivered "seeds", "edges" (sampled) and "input_nodes". With look-ahead,
+            "window_rows" read from files, each once in a group of batches, and their
+            "window_bytes". If a device samples, "overflows": batches that were larger than expected
+            and made twice.
         reads: Rows and bytes by tier and seconds, for every field.
         device_seconds: Seconds that a device worked, from events in its streams: for "sampling",
-            "reading" rows (in batches of one launch sampling, too) and "copying" blocks. "waiting"
-            is how long the reader's stream was idle, from the end of the work given before a batch
-            was asked for until the batch was there. Empty on the CPU.
+            "reading" rows (with sampling, in batches of one launch) and "copying" blocks.
+            "waiting" is how long the reader's stream was idle, from the end of the work enqueued
+            before a batch was requested until the batch was there. Empty on the CPU.
     """
 
     epoch: int
@@ -73,8 +73,7 @@ class EpochStats(Tabled):
 
     @property
     def hit_rate_by_hop(self) -> tuple[float, ...]:
-        """The hit rate of the vertices that each hop found, over the fields that a cache may serve;
-        seeds are hop 0."""
+        """The hit rate of each hop, over the fields that a cache may serve; the seeds are hop 0."""
         return self.reads.hit_rate_by_hop
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,10 +16,7 @@ def host_available(proc: Path = Path("/proc"), cgroups: Path = Path("/sys/fs/cgr
 
 def held_by_process(proc: Path = Path("/proc")) -> int:
     """Bytes of anonymous memory of this process, which cannot be reclaimed; 0 if unknown."""
-    for line in _read(proc / "self" / "status").splitlines():
-        if line.startswith("RssAnon:"):
-            return int(line.split()[1]) * 1024
-    return 0
+    return _proc_bytes(proc / "self" / "status", "RssAnon") or 0
 
 
 def return_freed() -> None:
@@ -49,10 +47,14 @@ def host_limit(proc: Path = Path("/proc"), cgroups: Path = Path("/sys/fs/cgroup"
 
 def _system_available(proc: Path) -> int:
     """Available memory; half of the physical memory if unknown."""
-    for line in _read(proc / "meminfo").splitlines():
-        if line.startswith("MemAvailable:"):
-            return int(line.split()[1]) * 1024
-    return host_total() // 2
+    known = _proc_bytes(proc / "meminfo", "MemAvailable")
+    return host_total() // 2 if known is None else known
+
+
+def _proc_bytes(path: Path, name: str) -> int | None:
+    """A value of a file of ``/proc``, which gives it in KiB, in bytes; None if it is missing."""
+    found = re.search(rf"^{name}:\s*(\d+)", _read(path), re.MULTILINE)
+    return None if found is None else int(found[1]) * 1024
 
 
 def _cgroup_room(proc: Path, cgroups: Path) -> list[int]:

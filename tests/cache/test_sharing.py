@@ -9,7 +9,7 @@ from pagraph.datasets import rmat
 from pagraph.graph.mapped import map_npy
 from pagraph.ranking.auto import adaptive, auto
 from pagraph.ranking.policy import degree
-from pagraph.ranking.workload import Share, share_of
+from pagraph.ranking.workload import Share, Workload
 from pagraph.sampling import SubgraphSampler
 from pagraph.seeds.order import SeedOrder
 
@@ -26,13 +26,15 @@ def share(
     batch_size=5,
     edge_dir="in",
 ):
-    return share_of(
-        policy,
-        graph=graph,
-        edge_dir=edge_dir,
-        sampler=sampler,
-        order=SeedOrder(seeds, batch_size, shuffle=shuffle),
+    order = SeedOrder(seeds, batch_size, shuffle=shuffle)
+    return share_of_order(policy, order, graph=graph, sampler=sampler, edge_dir=edge_dir)
+
+
+def share_of_order(policy, order, *, graph="graph", sampler=SAMPLER, edge_dir="in"):
+    workload = Workload(
+        order, {}, sampler, lambda: None, source=graph, edge_dir=edge_dir, seeds=order
     )
+    return workload.share(policy)
 
 
 def test_degree_caches_are_for_everybody():
@@ -90,9 +92,7 @@ def test_seeds_are_read_only_to_compare_them():
         def ids(self):
             raise AssertionError("read")
 
-    mine = share_of(
-        auto, graph="graph", edge_dir="in", sampler=SAMPLER, order=Untouched(SEEDS, 5, shuffle=True)
-    )
+    mine = share_of_order(auto, Untouched(SEEDS, 5, shuffle=True))
     assert not mine.takes(share(batch_size=6)) and not mine.takes(share(degree))
     with pytest.raises(AssertionError, match="read"):
         mine.takes(share())

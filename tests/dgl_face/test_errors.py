@@ -39,7 +39,11 @@ no_cuda = pytest.mark.skipif(torch.cuda.is_available(), reason="tells what happe
         ),
         ({"sampler": [1]}, ValueError, "sampler is not supported"),
         ({"batch_sampler": [1]}, ValueError, "batch_sampler is not supported"),
-        ({"shapes": "fixed"}, ValueError, "shapes is for pagraph.Loader and .*: DGL makes objects"),
+        (
+            {"shapes": "fixed"},
+            ValueError,
+            "shapes is for pagraph.Loader and .*: no compiler traces",
+        ),
         ({"collate_fn": list}, TypeError, "unexpected keyword argument 'collate_fn'"),
         ({"pin_memory": True}, TypeError, "unexpected keyword argument 'pin_memory'"),
         ({"dataset": IDS}, TypeError, "unexpected keyword argument 'dataset'"),
