@@ -236,7 +236,8 @@ class TestDividing:
         assert run("verify", tmp_path / "parts").exit_code == 0
         compared = run(blocks, "--compare", "-k", 3, *QUICK, *limit)
         assert (
-            f"{report['lost_neighbours']:.1%}" in compared.stdout and "lost: share" in compared.stdout
+            f"{report['lost_neighbours']:.1%}" in compared.stdout
+            and "lost: share" in compared.stdout
         )
 
     def test_many_parts_are_summed_up(self, blocks, tmp_path):
