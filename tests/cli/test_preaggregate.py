@@ -57,7 +57,7 @@ def test_bad_input(folder, tmp_path):
     assert "model must be 'gcn', for which the features are pre-aggregated, got 'sage'" in fails(
         "train", out
     )
-    assert "--row-normalize must be asked for before" in fails(
+    assert "--row-normalize must be False for pre-aggregated features" in fails(
         "train", out, "--model", "gcn", "--row-normalize"
     )
     write_graph(Graph.from_coo([0], [1]), tmp_path / "bare")
