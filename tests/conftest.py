@@ -64,13 +64,6 @@ def pytest_runtest_makereport(item, call):
     return report
 
 
-def pytest_collection_modifyitems(items):
-    """Files with slow tests come first: the process that is through early then takes quick tests of
-    the others', and none waits half a minute for the last one."""
-    slow = {item.path for item in items if item.get_closest_marker("slow")}
-    items.sort(key=lambda item: item.path not in slow)
-
-
 # Speed is measured in benchmarks/, never here: the first call of a kernel may compile it.
 hypothesis.settings.register_profile("pagraph", deadline=None)
 hypothesis.settings.load_profile("pagraph")

@@ -371,7 +371,7 @@ def test_signature_is_dgls_with_more_keywords():
         {"cache", "cache_policy", "cache_dtype"},
         {"prefetch", "lookahead", "memory", "seed"},
     )
-    assert set(extra) == cached | others | {"batch_dependency"}
+    assert set(extra) == cached | others | {"batch_dependency", "sampling_device"}
     assert all(p.kind is inspect.Parameter.KEYWORD_ONLY for p in extra.values())
 
 

@@ -214,4 +214,11 @@ def test_two_versions(place):
 
 def test_processes_of_one_machine():
     second = World(rank=3, size=6, local_rank=1, local_size=2)
-    assert [second.is_beside(rank) for rank in range(6)] == [False, False, True, True, False, False]
+    assert [second.shares_machine(rank) for rank in range(6)] == [
+        False,
+        False,
+        True,
+        True,
+        False,
+        False,
+    ]
