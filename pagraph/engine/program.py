@@ -421,11 +421,11 @@ class DeviceProgram:
         front = self._front()
         if front is None:
             return None
-        capacities = self._envelope() if padded is None else [*padded.node_ends, *padded.edges]
+        capacities = self._capacities()
         self.reason = self._obstacle(front, reads, inputs, capacities)
         if self.reason:
             return None
-        self.reason = self._shortage()
+        self.reason = self._shortage(capacities)
         if self.reason:
             self._warn()
             return None
@@ -476,19 +476,19 @@ class DeviceProgram:
             return 0
         if self._recording is not None:
             return (self._lanes + 1) * self._recording.nbytes
-        if self._sizes is not None:
-            sizes = self._sizes.known()[0]
-        elif self._learned:
-            envelope = self._envelope()
-            sizes = Sizes.of(envelope[: self._hops + 1], envelope[self._hops + 1 :])
-        else:
+        if self._sizes is None and not self._learned:
             return 0
-        return (self._lanes + 1) * batch_bytes(sizes, self._fields.input_row_bytes)
+        return (self._lanes + 1) * self._expected_bytes(self._capacities())
 
-    def _shortage(self) -> str:
+    def _expected_bytes(self, capacities: Sequence[int]) -> int:
+        """Bytes of a batch with such room, before it is laid out."""
+        sizes = Sizes.of(capacities[: self._hops + 1], capacities[self._hops + 1 :])
+        return batch_bytes(sizes, self._fields.input_row_bytes)
+
+    def _shortage(self, capacities: Sequence[int]) -> str:
         """What the device lacks for the batches; empty if they fit."""
         # The one that is read is there already, made the long way.
-        needed = self.batches_bytes * self._lanes // (self._lanes + 1)
+        needed = self._lanes * self._expected_bytes(capacities)
         free = self._accelerator.free_bytes()[0]
         if needed <= free:
             return ""
@@ -549,8 +549,15 @@ class DeviceProgram:
             return None
         return Drawn(*self._lent, self._count, has_more=self._has_more)
 
-    def _envelope(self) -> list[int]:
+    def _capacities(self) -> list[int]:
         """Vertices known before each hop and at the end, and edges of each hop, that have room."""
+        if self._sizes is None:
+            return self._envelope()
+        padded = self._sizes.known()[0]
+        return [*padded.node_ends, *padded.edges]
+
+    def _envelope(self) -> list[int]:
+        """:meth:`_capacities` by what was learned."""
         learned = np.array(self._learned, dtype=np.float64)
         margin = np.maximum(
             _LEAST_MARGIN, _SIGMAS * learned.std(axis=0) / np.maximum(1, learned.mean(axis=0))

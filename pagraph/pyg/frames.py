@@ -97,7 +97,7 @@ class Gathered:
         if frame.y is not None:
             made.y = self._select(Y, index)
         if getattr(frame, "_num_rows", None) is not None:
-            made._num_rows = len(index)
+            made._num_rows = count
         return made
 
     def _select(self, part: Any, index: Tensor) -> Any:
