@@ -7,12 +7,13 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from typing import Any, cast
+from typing import Any, Protocol, TypeVar, cast
 
 import torch
 from torch import Tensor
 
 from .._postponed import collection_later
+from ..errors import MissingDependencyError
 from .accelerator import Accelerator, Event, OutOfMemory, Stream, empty_in_any_mode
 from .pinning import Pin, PinnedMemory
 from .triton_kernels import has_triton, interprets, launch
@@ -291,3 +292,53 @@ def samples_on_device(
             f"{str(where)!r}"
         )
     return True
+
+
+class Placed(Protocol):
+    """Something that knows where its arrays are, in words."""
+
+    placement: str
+
+
+P = TypeVar("P", bound=Placed)
+
+
+def sampler_where_wanted(
+    sampling_device: Any,
+    device: torch.device,
+    accelerator: Accelerator | None,
+    make: Callable[[Accelerator], P],
+) -> tuple[P | None, str]:
+    """What samples on the batches' device, if that is wanted and can be, and where the graph is, in
+    words.
+
+    Args:
+        sampling_device: ``"auto"``, for the device where it can; else see
+            :func:`samples_on_device`.
+        device: Where batches are delivered.
+        accelerator: That device's.
+        make: Makes what samples there; ValueError, MissingDependencyError or OutOfMemory where only
+            the CPU can. With ``"auto"`` that is the reason, else the error.
+    """
+    is_auto = isinstance(sampling_device, str) and sampling_device == "auto"
+    if not is_auto and not samples_on_device(sampling_device, device, accelerator):
+        return None, "host"
+    if accelerator is None:
+        return None, "host"
+    try:
+        sampler = make(accelerator)
+    except (ValueError, MissingDependencyError, OutOfMemory) as error:
+        if not is_auto:
+            raise
+        return None, f"host: {error}"
+    return sampler, sampler.placement
+
+
+def check_named(sampling_device: Any) -> None:
+    """Raise ValueError where ``"auto"`` is to sample several types on a device.
+
+    Which of the two is faster has not been measured on a GPU: such a batch is no single launch, and
+    the interpreter's part is the same (benchmarks/gpu_host.py).
+    """
+    if isinstance(sampling_device, str) and sampling_device == "auto":
+        raise ValueError("several types are sampled on a device where sampling_device names it")

@@ -6,17 +6,16 @@ import logging
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, overload
 
 import torch
 
-from ..accelerator import OutOfMemory
-from ..accelerator.cuda import samples_on_device
+from ..accelerator.cuda import check_named, sampler_where_wanted
 from ..engine import PipelineOptions, parse_lookahead
 from ..engine.accelerate import Prepared
 from ..engine.engine import Engine, LoaderControls
 from ..engine.steps import BatchSource
-from ..errors import MissingDependencyError
 from ..features.narrow import parse_cache_dtype
 from ..graph.graph import Graph
 from ..ranking.policies import resolve_policy
@@ -411,31 +410,18 @@ class DataLoader(LoaderControls, Prepared, _DGLDataLoader, Generic[S]):
         ValueError, MissingDependencyError, OutOfMemory: ``sampling_device`` names the device, which
         cannot.
         """
-        wanted = self.sampling_device
-        accelerator = self._engine.accelerator
-        is_auto = isinstance(wanted, str) and wanted == "auto"
-        self._placement = "host"
-        if accelerator is None and is_auto:
-            return None
-        if not is_auto and not samples_on_device(wanted, self.device, accelerator):
-            return None
-        assert accelerator is not None
-        try:
-            there = self._sampler_there(accelerator, native, sampler, edge_wise)
-        except (ValueError, MissingDependencyError, OutOfMemory) as error:
-            if not is_auto:
-                raise
-            self._placement = f"host: {error}"
-            return None
-        self._placement = there.placement
+        make = partial(self._sampler_there, native, sampler, edge_wise)
+        there, self._placement = sampler_where_wanted(
+            self.sampling_device, self.device, self._engine.accelerator, make
+        )
         return there
 
     def _sampler_there(
         self,
-        accelerator: Accelerator,
         native: MiniBatchSampler | None,
         sampler: Any,
         edge_wise: bool,
+        accelerator: Accelerator,
     ) -> DeviceSampler:
         """Samples on the accelerator; ValueError where only the CPU can."""
         needs = "sampling on a device needs "
@@ -446,9 +432,8 @@ class DataLoader(LoaderControls, Prepared, _DGLDataLoader, Generic[S]):
                 f"{needs}a sampler without prefetch_edge_feats, got {sampler.prefetch_edge_feats}"
             )
         core = core_graph(self.graph, native.edge_dir)
-        # As for PyG's batches: which of the two is faster for several types is not known.
-        if self.sampling_device == "auto" and not core.is_homogeneous:
-            raise ValueError("several types are sampled on a device where sampling_device names it")
+        if not core.is_homogeneous:
+            check_named(self.sampling_device)
         wanted = core, native.with_in_edges()
         if self._device_sampler is not None:
             # Graph and sampler may have been changed since the last pass.

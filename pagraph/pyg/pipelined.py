@@ -8,19 +8,20 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, overload
 
 import torch
 from torch import Tensor
 
-from ..accelerator import Accelerator, OutOfMemory
-from ..accelerator.cuda import resolve_device, samples_on_device
+from ..accelerator import Accelerator
+from ..accelerator.cuda import check_named, resolve_device, sampler_where_wanted
 from ..engine import PipelineOptions, parse_lookahead
 from ..engine.accelerate import Prepared
 from ..engine.engine import Engine, LoaderControls
 from ..engine.envelope import are_fixed
 from ..engine.program import DeviceProgram
-from ..errors import MissingDependencyError, PipelineError
+from ..errors import PipelineError
 from ..features.narrow import parse_cache_dtype
 from ..ranking.policies import resolve_policy
 from ..seeds.keys import Ranks, process_ranks, random_key
@@ -296,32 +297,17 @@ class Pipelined(LoaderControls, Prepared, Generic[D]):
     def _placed(self, wanted: Any) -> tuple[DeviceSampler | None, str]:
         """What samples on the batches' device, if that is wanted and can be, and where the graph
         is, in words."""
-        accelerator = self._engine.accelerator
-        is_auto = isinstance(wanted, str) and wanted == "auto"
-        if accelerator is None or self._device is None:
-            if not is_auto:
-                samples_on_device(wanted, self._device or torch.device("cpu"), None)
-            return None, "host"
-        if not is_auto and not samples_on_device(wanted, self._device, accelerator):
-            return None, "host"
-        # A batch of several types is no single launch, and which of the two is faster has not been
-        # measured on a GPU: the interpreter's part is the same (benchmarks/gpu_host.py).
-        if is_auto and getattr(self._view.sampler, "is_hetero", False):
-            return (
-                None,
-                "host: several types are sampled on a device where sampling_device names it",
-            )
-        try:
-            sampler = self._sampler_there(accelerator)
-        except (ValueError, MissingDependencyError, OutOfMemory) as error:
-            if not is_auto:
-                raise
-            return None, f"host: {error}"
-        return sampler, sampler.placement
+        # Without a device PyG's batches stay on the CPU, whatever has an accelerator.
+        accelerator = None if self._device is None else self._engine.accelerator
+        device = self._device or torch.device("cpu")
+        make = partial(self._sampler_there, wanted)
+        return sampler_where_wanted(wanted, device, accelerator, make)
 
-    def _sampler_there(self, accelerator: Accelerator) -> DeviceSampler:
+    def _sampler_there(self, wanted: Any, accelerator: Accelerator) -> DeviceSampler:
         """Samples on the accelerator; ValueError where only the CPU can."""
         sampler = self._view.sampler
+        if getattr(sampler, "is_hetero", False):
+            check_named(wanted)
         needs = "sampling on a device needs "
         if type(sampler) is not NeighborSampler:
             raise ValueError(f"{needs}a NeighborLoader's or LinkNeighborLoader's own sampler")
