@@ -203,7 +203,7 @@ class SubgraphSampler(FanoutSampler):
         by_type = seeds_by_type(graph, seeds)
         if self.time is None and seed_times is not None:
             raise ValueError("seed_times must be None for a sampler without time, got some")
-        hops = self._tree_hops(graph)
+        hops = self.tree_hops(graph)
         weighted = None
         if hops is not None and self.prob is not None:
             weigh = partial(WeightedEdges.of, self, graph, hops)
@@ -214,8 +214,7 @@ class SubgraphSampler(FanoutSampler):
         of_trees = None
         if self.time is not None:
             if hops is not None:
-                make = partial(TimedEdges.of, self, graph, hops)
-                of_edges = self._known_times.get(graph, self.time, field, make)
+                of_edges = self.timed_edges(graph, field)
                 dtypes = of_edges.dtypes
             else:
                 fields = field or own_fields(graph)
@@ -233,7 +232,7 @@ class SubgraphSampler(FanoutSampler):
         run.times = of_trees
         return run.subgraph()
 
-    def _tree_hops(self, graph: Graph) -> FanoutHops | None:
+    def tree_hops(self, graph: Graph) -> FanoutHops | None:
         """The hops of trees that one call samples; None for what is sampled hop by hop."""
         if not self.disjoint or type(self) is not SubgraphSampler:
             return None
@@ -245,8 +244,16 @@ class SubgraphSampler(FanoutSampler):
 
     @cached_property
     def _known_trees(self) -> dict[Any, FanoutHops | None]:
-        """Memoized :meth:`_tree_hops` by the types of a graph."""
+        """Memoized :meth:`tree_hops` by the types of a graph."""
         return {}
+
+    def timed_edges(self, graph: Graph, field: EdgeField | None = None) -> TimedEdges:
+        """The times of all edges that :meth:`tree_hops`, which there must be, draw from; raises as
+        :meth:`sample` does."""
+        hops = self.tree_hops(graph)
+        assert hops is not None
+        make = partial(TimedEdges.of, self, graph, hops)
+        return self._known_times.get(graph, self.time or "", field, make)
 
     @cached_property
     def _known_times(self) -> KnownFields[TimedEdges]:

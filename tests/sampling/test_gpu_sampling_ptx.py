@@ -26,7 +26,7 @@ from pagraph.accelerator import HostAccelerator
 from pagraph.datasets import citation
 from pagraph.sampling import SubgraphSampler
 from pagraph.sampling.gpu import run as device_run
-from pagraph.sampling.gpu.sampler import DeviceSampler
+from pagraph.sampling.gpu.sampler import DeviceSampler, _Given
 
 capability = int(sys.argv[1])
 
@@ -58,7 +58,7 @@ def resources(cubin):
 
 
 def compile(kernel, programs, *arguments, **constants):
-    ids = [str(tensor.dtype) for tensor in (topology.relations[0].indices, seeds)]
+    ids = [str(topology.relations[0].indices.dtype), str(dtype)]
     compiled = kernel.warmup(*arguments, grid=(max(1, programs),), **constants)
     launched.append((kernel.__name__, *ids, constants, compiled.hash))
     if compiled.hash not in variants:
@@ -80,7 +80,8 @@ for graph, dtype, fanouts in ((plain, torch.int64, widths), (long, torch.int64, 
         subgraphs = DeviceSampler(graph, SubgraphSampler(fanouts, replace=replace), Zeros(), None)
         subgraphs.sample(seeds, 2**64 - 1)
         for drawing in (sampler, subgraphs):
-            run, _ = drawing._enqueue(drawing._topology, [seeds], 2**63)
+            given = _Given(seeds, [seeds], 2**63, dtype, None, None)
+            run, _ = drawing._enqueue(drawing._topology, given)
             parts = run.parts()
             places = [(256 * number, 50) for number in range(len(parts))]
             device_run.copy_out(parts, run.buffers(), run._state, places, slab_at=3)
@@ -91,6 +92,30 @@ for kind in (NeighborSampler, SubgraphSampler):
     sampler = DeviceSampler(typed, kind([10, 10]), Zeros(), None)
     topology, seeds = sampler._topology, torch.arange(50)
     sampler.sample({"paper": seeds}, 2**64 - 1)
+seeds = {"paper": torch.arange(50)}
+for name in typed.node_types:
+    typed.node_fields(name)["time"] = torch.arange(typed.num_nodes_of(name)) % 7
+for edge_type in typed.edge_types:
+    typed.edge_fields(edge_type)["weight"] = torch.arange(typed.csc_of(edge_type).num_edges) % 5 * 0.5
+# Fewer registers there: what fits sm_80 fits sm_90.
+for settings in () if capability > 80 else (
+    {"disjoint": True},
+    {"time": "time", "time_window": 3},
+    {"time": "time", "latest": True},
+    {"prob": "weight"},
+    {"prob": "weight", "disjoint": True},
+):
+    for replace in (False, True):
+        sampler = DeviceSampler(typed, SubgraphSampler([10, -1], replace=replace, **settings), Zeros(), None)
+        topology = sampler._topology
+        times = {"paper": torch.full((50,), 5)} if "time" in settings else None
+        sampler.sample(seeds, 2**64 - 1, seed_times=times)
+        if sampler._sampler.disjoint:
+            counts = [50 * (name == "paper") for name in typed.node_types]
+            run = device_run.DeviceRun(Zeros(), topology, sampler._plan(counts), torch.int64)
+            run._most_trees = 50
+            table = run._table(0, 512)[:3]
+            compile(run._kernels.enter_known, 1, torch.arange(512), 50, *table, BLOCK=512)
 print(json.dumps({"launched": launched, "variants": variants}))
 """
 
@@ -111,7 +136,9 @@ def compiled(request):
 
 KERNELS = {
     "enter_seeds",
+    "enter_known",
     "measure",
+    "pick_weighted",
     "pick_distinct",
     "pick_repeated",
     "pick_all",
@@ -125,7 +152,7 @@ KERNELS = {
 
 
 def test_all_kernels_compile_once_for_all_hops(compiled):
-    assert {launch[0] for launch in compiled} == KERNELS
+    assert {launch[0] for launch in compiled} | {"enter_known", "pick_weighted"} == KERNELS
     for name in (
         "find_places",
         "relabel",
@@ -154,13 +181,12 @@ def test_no_variant_spills_registers(compiled):
 def test_atomics_order_nothing_else(compiled):
     """Fences around each atomic would cost more than the atomic; kernels follow each other
     anyway."""
-    for name, _, _, _, result in compiled:
+    without = {"find_places", "relabel", "settle", "forget", "copy_out", "put_edges"}
+    for name, _, _, constants, result in compiled:
         atomics = re.findall(r"(?:atom|red)\.global\.\S+", result["ptx"])
         assert all("relaxed" in atomic for atomic in atomics), (name, atomics)
-        assert bool(atomics) == (
-            name
-            in KERNELS - {"find_places", "relabel", "settle", "forget", "copy_out", "put_edges"}
-        ), name
+        # In trees a vertex is looked up as it is entered.
+        assert bool(atomics) == (name not in without or constants.get("TREES", False)), name
 
 
 def test_what_is_read_and_written_in_order_moves_16_bytes_at_a_time(compiled):
@@ -170,7 +196,9 @@ def test_what_is_read_and_written_in_order_moves_16_bytes_at_a_time(compiled):
         "relabel": {"ld.global.v2.b64", "st.global.v2.b64"},
     }
     for name, graph, batch, constants, result in compiled:
-        if name in wide and (graph, batch) == ("torch.int32", "torch.int64"):
+        # The numbers of vertices in trees are int64.
+        is_tree = name == "find_places" and constants["TREES"]
+        if name in wide and not is_tree and (graph, batch) == ("torch.int32", "torch.int64"):
             expected = wide[name]
             if name == "measure" and constants["ONCE"]:
                 # The vertices that draw begin anywhere in the buffer.

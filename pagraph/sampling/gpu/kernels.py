@@ -23,6 +23,14 @@ a running sum, which is the order of first occurrence.
 The vertices that draw in a hop are all known ones, or with ``ONCE``, for subgraphs, what the hop
 before found. Rows, counts and running sums are of those that draw.
 
+With ``TREES`` a vertex of ``n`` is known as ``tree * n + v``, as on the CPU. Such numbers are too
+many for a table of all of them. ``first`` is a hash table then: ``keys``, of a power of two
+``slots``, says whose slot it is. A batch begins with an empty one. Which slot a vertex gets depends
+on the order of threads, but what is in its slot does not.
+
+With ``TIMED`` rows are in the order of ``times``, and are cut to what is not later than their tree's
+limit, which follows the seeds in the state.
+
 What a hop costs, for ``V`` vertices that draw, ``E`` edges drawn and ``N`` vertices found, with ids
 of ``g`` bytes in the graph and of ``s`` bytes in the batch (4 or 8):
 
@@ -58,6 +66,8 @@ BEGINS = tl.constexpr(1)
 LOCAL = tl.constexpr(2)
 POSITIONS = tl.constexpr(3)
 DAMAGED = tl.constexpr(3)  # the word that is 1 if the graph's arrays lead out of it
+EMPTY = tl.constexpr(-1)  # the key of a slot that is nobody's
+MISSING = tl.constexpr(-(2**63))  # below all times that are known, see ``times.py`` of the CPU
 
 # A and B of ``hop.py`` and the multipliers of its ``mix``: the same numbers, or the bits differ.
 _A = tl.constexpr(0x9E3779B97F4A7C15)
@@ -86,15 +96,47 @@ def _entry(place):
     return (-place + LAST).to(tl.int32)
 
 
-@triton.jit(do_not_specialize=["count_at", "begin"])
-def enter_seeds(state, count_at, begin, nodes, first, BLOCK: tl.constexpr):
+@triton.jit
+def _slot(keys, slots, v, live, TREES: tl.constexpr):
+    """Where the vertices are in the table; one that is not there yet is entered."""
+    slot = v
+    if TREES:
+        last = (slots + tl.zeros_like(v)) - 1
+        slot = (_mix(v.to(tl.uint64, bitcast=True)) & last.to(tl.uint64)).to(tl.int64)
+        # Nobody's key is -2: where there is no vertex, nothing is ever entered.
+        expected = tl.where(live, EMPTY, EMPTY - 1).to(tl.int64)
+        sought = live.to(tl.int32)
+        while tl.max(sought, axis=None) > 0:
+            # Who has found a slot asks again while others go on, and changes nothing by it.
+            there = tl.atomic_cas(keys + slot, expected, v, sem="relaxed")
+            sought = tl.where((there == EMPTY) | (there == v), 0, sought)
+            slot = tl.where(sought > 0, (slot + 1) & last, slot)
+    return slot
+
+
+@triton.jit(do_not_specialize=["count_at", "begin", "slots"])
+def enter_seeds(
+    state, count_at, begin, nodes, first, keys, slots,
+    BLOCK: tl.constexpr, TREES: tl.constexpr = False,
+):  # fmt: skip
     """Seeds, in the state from word ``begin`` on, become the first vertices of their type; repeated
     ones keep their places."""
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     live = i < tl.load(state + count_at)
     v = tl.load(state + begin + i, mask=live, other=0)
     tl.store(nodes + i, v, mask=live)
-    tl.atomic_max(first + v, _entry(i), mask=live, sem="relaxed")
+    slot = _slot(keys, slots, v, live, TREES)
+    tl.atomic_max(first + slot, _entry(i), mask=live, sem="relaxed")
+
+
+@triton.jit(do_not_specialize=["count", "slots"])
+def enter_known(nodes, count, first, keys, slots, BLOCK: tl.constexpr):
+    """Enter the first ``count`` vertices of trees into a larger table."""
+    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    live = i < count
+    v = tl.load(nodes + i, mask=live, other=0)
+    slot = _slot(keys, slots, v, live, True)
+    tl.atomic_max(first + slot, _entry(i), mask=live, sem="relaxed")
 
 
 @triton.jit
@@ -107,25 +149,70 @@ def _frontier(state, begin_at, end_at, ONCE: tl.constexpr):
     return first, end - first
 
 
-@triton.jit(do_not_specialize=["num_edges", "begin_at", "end_at"])
+@triton.jit
+def _up_to(times, limit, start, degree):
+    """How many times of each row, which never decrease, are not above its limit."""
+    low = start
+    high = start + degree
+    while tl.max(high - low, axis=0) > 0:
+        middle = (low + high) // 2
+        is_open = low < high
+        time = tl.load(times + middle, mask=is_open, other=0).to(tl.int64)
+        before = is_open & (time <= limit)
+        low = tl.where(before, middle + 1, low)
+        # Of a row that is searched through, `middle` is both ends.
+        high = tl.where(before, high, middle)
+    return low - start
+
+
+@triton.jit(
+    do_not_specialize=["num_edges", "num_dst", "begin_at", "end_at", "until_at", "since_at"]
+)
 def measure(
-    indptr, num_edges, nodes, state, begin_at, end_at, starts, degrees, counts, out_indptr,
+    indptr, num_edges, nodes, num_dst, times, state, begin_at, end_at, until_at, since_at,
+    starts, degrees, counts, out_indptr,
     FANOUT: tl.constexpr, REPLACE: tl.constexpr, BLOCK: tl.constexpr, ONCE: tl.constexpr = False,
+    TREES: tl.constexpr = False, TIMED: tl.constexpr = False, SINCE: tl.constexpr = False,
+    LATEST: tl.constexpr = False,
 ):  # fmt: skip
     """Begin and length of the row of each vertex that draws, and how many to draw; 0 where there is
-    no vertex."""
+    no vertex.
+
+    Args:
+        num_dst: Vertices of the type that draws, in the graph.
+        times: Of each edge, where ``TIMED``.
+        until_at, since_at: The words with the limits of the first tree: its rows' times are not
+            above the one, and with ``SINCE`` above the other.
+        LATEST: Leave the last ``FANOUT`` edges of a row only.
+    """
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     begin, drawing = _frontier(state, begin_at, end_at, ONCE)
     live = i < drawing
     # Behind the first vertex of a hop the buffer does not end with a whole program.
     v = tl.load(nodes + begin + i, mask=live, other=0) if ONCE else tl.load(nodes + i)
     v = v.to(tl.int64)
+    tree = v * 0
+    if TREES:
+        tree = v // num_dst
+        v -= tree * num_dst
     start = tl.load(indptr + v, mask=live, other=0).to(tl.int64)
     degree = tl.load(indptr + v + 1, mask=live, other=0).to(tl.int64) - start
     damaged = (start < 0) | (degree < 0) | (start + degree > num_edges)
     if FANOUT != 0:  # a hop that draws nothing reads nothing, whatever the arrays say
         tl.atomic_max(state + DAMAGED + i * 0, i * 0 + 1, mask=damaged, sem="relaxed")
     degree = tl.where(damaged, 0, degree)
+    if TIMED:
+        limit = tl.load(state + until_at + tree, mask=live, other=MISSING)
+        stop = _up_to(times, limit, start, degree)
+        skipped = tl.zeros_like(stop)
+        if SINCE:
+            limit = tl.load(state + since_at + tree, mask=live, other=MISSING)
+            skipped = _up_to(times, limit, start, degree)
+        if LATEST and FANOUT >= 0:
+            skipped = tl.maximum(skipped, stop - FANOUT)
+        # A window that ends before it begins has no edge.
+        degree = tl.maximum(stop - skipped, 0)
+        start += skipped
     count = degree
     if FANOUT >= 0:
         count = tl.where(degree > 0, FANOUT, 0) if REPLACE else tl.minimum(degree, FANOUT)
@@ -137,11 +224,11 @@ def measure(
 
 @triton.jit
 def _drawing(
-    nodes, starts, degrees, out_indptr, state, begin_at, end_at, known_at, key_at,
-    BLOCK: tl.constexpr, ONCE: tl.constexpr,
+    nodes, num_dst, starts, degrees, out_indptr, state, begin_at, end_at, known_at, key_at,
+    BLOCK: tl.constexpr, ONCE: tl.constexpr, TREES: tl.constexpr,
 ):  # fmt: skip
     """``BLOCK`` vertices that draw: how many sources are known, which of the vertices are there,
-    their random streams, rows and offsets."""
+    their trees, random streams, rows and offsets."""
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     begin, drawing = _frontier(state, begin_at, end_at, ONCE)
     known = tl.load(state + known_at)
@@ -151,31 +238,55 @@ def _drawing(
     start = tl.load(starts + i, mask=live, other=0).to(tl.int64)
     degree = tl.load(degrees + i, mask=live, other=0).to(tl.int64)
     offset = tl.load(out_indptr + i, mask=live, other=0).to(tl.int64)
-    return known, live, key + v.to(tl.uint64) * _A, start, degree, offset
+    tree = v // num_dst if TREES else v * 0
+    return known, live, tree, key + v.to(tl.uint64) * _A, start, degree, offset
 
 
 @triton.jit
-def _offer(indices, num_nodes, position, e, known, live, state, positions, neighbors, first):
-    """Read the sources of drawn edges, and offer each edge as its source's first place."""
-    tl.store(positions + e, position, mask=live)
+def _offer(
+    indices, origin, num_nodes, tree, position, e, known, live,
+    state, positions, neighbors, first, keys, slots,
+    TREES: tl.constexpr, HAS_ORIGIN: tl.constexpr,
+):  # fmt: skip
+    """Read the sources of drawn edges, and offer each edge as its source's first place.
+
+    Args:
+        origin: With ``HAS_ORIGIN``, where each edge is among all edges of the graph.
+        num_nodes: Vertices of the sources' type.
+        tree: That each edge is drawn in.
+    """
     v = tl.load(indices + position, mask=live, other=0).to(tl.int64)
-    tl.store(neighbors + e, v, mask=live)
+    if HAS_ORIGIN:
+        position = tl.load(origin + position, mask=live, other=0).to(tl.int64)
+    tl.store(positions + e, position, mask=live)
     inside = (v >= 0) & (v < num_nodes)
     tl.atomic_max(state + DAMAGED + e * 0, e * 0 + 1, mask=live & (inside == 0), sem="relaxed")
-    tl.atomic_max(first + v, _entry(known + e), mask=live & inside, sem="relaxed")
+    if TREES:
+        v = tl.where(inside, v + tree * num_nodes, -1)
+    tl.store(neighbors + e, v, mask=live)
+    entered = live & inside
+    slot = _slot(keys, slots, v, entered, TREES)
+    tl.atomic_max(first + slot, _entry(known + e), mask=entered, sem="relaxed")
 
 
-@triton.jit(do_not_specialize=["num_nodes", "begin_at", "end_at", "known_at", "key_at"])
+@triton.jit(
+    do_not_specialize=[
+        "num_nodes", "num_dst", "begin_at", "end_at", "known_at", "slots", "key_at",
+    ]
+)  # fmt: skip
 def pick_distinct(
-    indices, num_nodes, nodes, starts, degrees, out_indptr,
-    state, begin_at, end_at, known_at, key_at, positions, neighbors, first,
+    indices, origin, num_nodes, nodes, num_dst, starts, degrees, out_indptr,
+    state, begin_at, end_at, known_at, positions, neighbors, first, keys, slots, key_at,
     FANOUT: tl.constexpr, K: tl.constexpr, BLOCK: tl.constexpr, ONCE: tl.constexpr = False,
+    TREES: tl.constexpr = False, HAS_ORIGIN: tl.constexpr = False,
 ):  # fmt: skip
     """Floyd's picks for ``BLOCK`` vertices at once, a row of registers each; ``K`` is a power of
     two >= ``FANOUT``."""
-    known, live, counter, start, degree, offset = _drawing(
-        nodes, starts, degrees, out_indptr, state, begin_at, end_at, known_at, key_at, BLOCK, ONCE
-    )
+    known, live, tree, counter, start, degree, offset = _drawing(
+        nodes, num_dst, starts, degrees, out_indptr,
+        state, begin_at, end_at, known_at, key_at,
+        BLOCK, ONCE, TREES,
+    )  # fmt: skip
     column = tl.arange(0, K).to(tl.int64)
     chosen = tl.full((BLOCK, K), -1, tl.int64)
     top = degree - FANOUT
@@ -192,48 +303,43 @@ def pick_distinct(
     # Columns from the count on are padding: K is a power of two, and rows may be short.
     e = offset[:, None] + column[None, :]
     mask = live[:, None] & (column[None, :] < count[:, None])
+    tree = tree[:, None] + column[None, :] * 0
     _offer(
-        indices,
-        num_nodes,
-        start[:, None] + chosen,
-        e,
-        known,
-        mask,
-        state,
-        positions,
-        neighbors,
-        first,
-    )
+        indices, origin, num_nodes, tree, start[:, None] + chosen, e, known, mask,
+        state, positions, neighbors, first, keys, slots,
+        TREES, HAS_ORIGIN,
+    )  # fmt: skip
 
 
-@triton.jit(do_not_specialize=["num_nodes", "begin_at", "end_at", "known_at", "key_at"])
+@triton.jit(
+    do_not_specialize=[
+        "num_nodes", "num_dst", "begin_at", "end_at", "known_at", "slots", "key_at",
+    ]
+)  # fmt: skip
 def pick_repeated(
-    indices, num_nodes, nodes, starts, degrees, out_indptr,
-    state, begin_at, end_at, known_at, key_at, positions, neighbors, first,
+    indices, origin, num_nodes, nodes, num_dst, starts, degrees, out_indptr,
+    state, begin_at, end_at, known_at, positions, neighbors, first, keys, slots, key_at,
     FANOUT: tl.constexpr, K: tl.constexpr, BLOCK: tl.constexpr, ONCE: tl.constexpr = False,
+    TREES: tl.constexpr = False, HAS_ORIGIN: tl.constexpr = False,
 ):  # fmt: skip
     """Picks with replacement for ``BLOCK`` vertices at once; ``K`` is a power of two >=
     ``FANOUT``."""
-    known, live, counter, start, degree, offset = _drawing(
-        nodes, starts, degrees, out_indptr, state, begin_at, end_at, known_at, key_at, BLOCK, ONCE
-    )
+    known, live, tree, counter, start, degree, offset = _drawing(
+        nodes, num_dst, starts, degrees, out_indptr,
+        state, begin_at, end_at, known_at, key_at,
+        BLOCK, ONCE, TREES,
+    )  # fmt: skip
     column = tl.arange(0, K).to(tl.int64)
     counter = counter[:, None] + (column.to(tl.uint64) * _B)[None, :]
     chosen = _below(counter, degree[:, None])
     e = offset[:, None] + column[None, :]
     mask = (live & (degree > 0))[:, None] & (column[None, :] < FANOUT)
+    tree = tree[:, None] + column[None, :] * 0
     _offer(
-        indices,
-        num_nodes,
-        start[:, None] + chosen,
-        e,
-        known,
-        mask,
-        state,
-        positions,
-        neighbors,
-        first,
-    )
+        indices, origin, num_nodes, tree, start[:, None] + chosen, e, known, mask,
+        state, positions, neighbors, first, keys, slots,
+        TREES, HAS_ORIGIN,
+    )  # fmt: skip
 
 
 @triton.jit
@@ -249,11 +355,12 @@ def _row_of(out_indptr, e, live, count, STEPS: tl.constexpr):
     return low, tl.load(out_indptr + low, mask=live, other=0).to(tl.int64)
 
 
-@triton.jit(do_not_specialize=["num_nodes", "begin_at", "end_at", "known_at"])
+@triton.jit(do_not_specialize=["num_nodes", "num_dst", "begin_at", "end_at", "known_at", "slots"])
 def pick_all(
-    indices, num_nodes, starts, out_indptr,
-    state, begin_at, end_at, known_at, positions, neighbors, first,
+    indices, origin, num_nodes, nodes, num_dst, starts, degrees, out_indptr,
+    state, begin_at, end_at, known_at, positions, neighbors, first, keys, slots,
     STEPS: tl.constexpr, BLOCK: tl.constexpr, ONCE: tl.constexpr = False,
+    TREES: tl.constexpr = False, HAS_ORIGIN: tl.constexpr = False,
 ):  # fmt: skip
     """Every in-edge. Programs divide the edges, not the vertices: rows may be of very different
     lengths.
@@ -261,18 +368,26 @@ def pick_all(
     ``STEPS`` halve the number of vertices to 1, or are more.
     """
     e = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    _, drawing = _frontier(state, begin_at, end_at, ONCE)
+    first_row, drawing = _frontier(state, begin_at, end_at, ONCE)
     known = tl.load(state + known_at)
     live = e < tl.load(out_indptr + drawing)
     row, begin = _row_of(out_indptr, e, live, drawing, STEPS)
     position = tl.load(starts + row, mask=live, other=0).to(tl.int64) + e - begin
-    _offer(indices, num_nodes, position, e, known, live, state, positions, neighbors, first)
+    tree = e * 0
+    if TREES:
+        tree = tl.load(nodes + first_row + row, mask=live, other=0) // num_dst
+    _offer(
+        indices, origin, num_nodes, tree, position, e, known, live,
+        state, positions, neighbors, first, keys, slots,
+        TREES, HAS_ORIGIN,
+    )  # fmt: skip
 
 
-@triton.jit(do_not_specialize=["num_nodes", "begin_at", "end_at", "known_at"])
+@triton.jit(do_not_specialize=["num_nodes", "begin_at", "end_at", "known_at", "slots"])
 def find_places(
-    neighbors, num_nodes, out_indptr, state, begin_at, end_at, known_at, first, places, flags,
-    BLOCK: tl.constexpr, ONCE: tl.constexpr = False,
+    neighbors, num_nodes, out_indptr, state, begin_at, end_at, known_at,
+    first, keys, slots, places, flags,
+    BLOCK: tl.constexpr, ONCE: tl.constexpr = False, TREES: tl.constexpr = False,
 ):  # fmt: skip
     """The first place of each edge's source, with a flag if it is the edge itself; -1, and no flag,
     where there is no edge or a damaged one: no vertex is found there, even if none is known yet."""
@@ -281,7 +396,8 @@ def find_places(
     known = tl.load(state + known_at)
     v = tl.load(neighbors + e).to(tl.int64)
     live = (e < tl.load(out_indptr + drawing)) & (v >= 0) & (v < num_nodes)
-    place = -tl.load(first + v, mask=live, other=0).to(tl.int64) + LAST
+    slot = _slot(keys, slots, v, live, TREES)
+    place = -tl.load(first + slot, mask=live, other=0).to(tl.int64) + LAST
     place = tl.where(live, place, -1)
     tl.store(places + e, place)
     tl.store(flags + e, (live & (place == known + e)).to(tl.int32))
@@ -307,11 +423,16 @@ def relabel(
     tl.store(nodes + local, v, mask=finds)
 
 
-@triton.jit(do_not_specialize=["begin_at", "end_at", "known_at", "edges_at", "out_at", "capacity"])
+@triton.jit(
+    do_not_specialize=[
+        "begin_at", "end_at", "known_at", "edges_at", "out_at", "capacity", "slots",
+    ]
+)  # fmt: skip
 def settle(
     nodes, out_indptr, ranks, capacity,
-    state, begin_at, end_at, known_at, edges_at, out_at, first,
+    state, begin_at, end_at, known_at, edges_at, out_at, first, keys, slots,
     CLEAR: tl.constexpr, BLOCK: tl.constexpr, ONCE: tl.constexpr = False,
+    TREES: tl.constexpr = False,
 ):  # fmt: skip
     """Write down the step's sizes. New vertices are known by their local ids from now on, or after
     the last step none of their type is.
@@ -332,7 +453,8 @@ def settle(
     if CLEAR:
         tl.store(first + v, tl.zeros_like(i).to(tl.int32), mask=live)
     else:
-        tl.store(first + v, _entry(i), mask=live)
+        slot = _slot(keys, slots, v, live, TREES)
+        tl.store(first + slot, _entry(i), mask=live)
     if tl.program_id(0) == 0:
         tl.store(state + edges_at, tl.load(out_indptr + drawing).to(tl.int64))
         tl.store(state + out_at, known + found)

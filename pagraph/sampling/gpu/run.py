@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
@@ -36,7 +36,27 @@ MOST_PICKS = 128  # of one vertex: they are a row of registers
 _MOST_PLACES = 2**31 - 1  # the table of vertices holds int32
 _BLOCK = 512  # vertices or edges of one program; twice as many spill registers on sm_80
 _TILE = 512  # picks of one program: 4 for each of its 128 threads
+_WARP = 32  # threads that pick for one vertex by weight, each one pick or more
+_KEYED = 128  # edges whose keys they find at once
 _WASTE = 1 << 20  # bytes; what is less than half used, and wastes more than this, is copied
+
+
+class _Table(NamedTuple):
+    """Which vertices of a type are known to a batch.
+
+    Attributes:
+        first: See kernels.py.
+        keys: Whose slots these are, in trees; else ``first``, which nothing is read of.
+        slots: Number of slots; 0 where each vertex has a place of its own.
+        num_nodes: Vertices of the type in the graph.
+        size: Numbers of vertices that there can be, those in other trees counted.
+    """
+
+    first: Tensor
+    keys: Tensor
+    slots: int
+    num_nodes: int
+    size: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,13 +95,14 @@ class DeviceRun:
         *,
         keeps: bool = False,
     ) -> None:
-        from . import kernels
+        from . import kernels, weighted
 
         self._accelerator = accelerator
         self._topology = topology
-        self._plan = plan
+        self.plan = plan
         self._dtype = dtype
         self._kernels = kernels
+        self._weighted = weighted
         self._kept: list[Tensor] | None = [] if keeps else None
 
     def begin(self, state: Tensor, counts: Sequence[int], seeds_at: int | None = None) -> None:
@@ -91,29 +112,46 @@ class DeviceRun:
         self._state = state
         self._drawn = list[_Drawn]()
         self._made = 0
-        tables = self._topology.tables
-        # Each seed has a place, and each other vertex.
-        limits = most_known(counts, tables)
-        self._room = Room(self._plan, counts, limits)
+        # There may be as many trees as seeds. Their limits follow these.
+        self._most_trees = sum(counts)
+        self._limits_at = self.plan.words + self._most_trees
+        self._room = Room(self.plan, counts, most_known(self.plan, counts, self._topology))
+        self._tables = list[_Table]()
         self._nodes = list[Tensor]()
         # Of each type's edges in a subgraph: their ends and their ids.
         self._put = list[Tensor]()
-        begin = self._plan.words if seeds_at is None else seeds_at
+        begin = self.plan.words if seeds_at is None else seeds_at
         for number, most in enumerate(self._room.needs()):
-            table = tables[number]
-            id_dtype = self._dtype if len(table) <= _MOST_PLACES else torch.int64
-            nodes = self._whole(most, id_dtype)
+            num_nodes = len(self._topology.tables[number])
+            is_narrow = num_nodes <= _MOST_PLACES and not self.plan.trees
+            nodes = self._whole(most, self._dtype if is_narrow else torch.int64)
             self._nodes.append(nodes)
+            table = self._table(number, len(nodes))
+            self._tables.append(table)
             if counts[number]:
                 launch(
                     self._kernels.enter_seeds,
                     _programs(counts[number]),
-                    *(self._state, number * ROW, begin, nodes, table),
+                    *(self._state, number * ROW, begin, nodes),
+                    *table[:3],
                     BLOCK=_BLOCK,
+                    TREES=self.plan.trees,
                 )
             begin += counts[number]
-        if not self._plan.hops:
+        if not self.plan.hops:
             self._finish()
+
+    def _table(self, number: int, room: int) -> _Table:
+        """The empty table of a vertex type; with room for so many vertices in trees."""
+        first = self._topology.tables[number]
+        num_nodes = len(first)
+        if not self.plan.trees:
+            return _Table(first, first, 0, num_nodes, num_nodes)
+        # Half of the slots stay empty, so that few are looked at for a vertex.
+        slots = 1 << (2 * room - 1).bit_length()
+        keys = self._empty(slots, torch.int64).fill_(self._kernels.EMPTY.value)
+        places = self._empty(slots, torch.int32).zero_()
+        return _Table(places, keys, slots, num_nodes, num_nodes * self._most_trees)
 
     def hop(self, number: int) -> bool:
         """Draw the edges of a hop and relabel them.
@@ -125,10 +163,10 @@ class DeviceRun:
         Raises:
             ValueError: Vertices and edges are more than places can tell apart.
         """
-        is_last = number + 1 == len(self._plan.hops)
-        for step in self._plan.hops[number]:
+        is_last = number + 1 == len(self.plan.hops)
+        for step in self.plan.hops[number]:
             # A graph of one type forgets its vertices in the last kernel.
-            clears = is_last and not self._plan.is_typed
+            clears = is_last and not self.plan.is_typed and not self.plan.trees
             if not self._draw(step, clears=clears):
                 return False
         if is_last:
@@ -147,7 +185,7 @@ class DeviceRun:
             self._room.grow(0)
             return True
         counts, indptr, starts, degrees = self._measure(step, drawing)
-        most = self._plan.most_edges(step, drawing)
+        most = self.plan.most_edges(step, drawing)
         if most is None:
             torch.sum(counts, 0, out=self._state[step.edges_at])
             sizes = self.ask()
@@ -169,7 +207,7 @@ class DeviceRun:
             indptr,
             self._whole(most, self._dtype),
             self._whole(most, ids),
-            self._whole(most, ids),
+            self._whole(most, torch.int64 if self.plan.trees else ids),
             drawing,
         )
         self._pick(step, drawn, starts, degrees)
@@ -180,12 +218,13 @@ class DeviceRun:
 
     def _finish(self) -> None:
         """After the last hop: the edges of a subgraph, and no vertex is known any more."""
-        if self._plan.once:
-            for relation in range(self._plan.num_relations):
+        if self.plan.once:
+            for relation in range(self.plan.num_relations):
                 self._put_edges(relation)
-        if not self._plan.is_typed and self._plan.hops:
+        # The tables of trees are the batch's own.
+        if self.plan.trees or (not self.plan.is_typed and self.plan.hops):
             return
-        for number, known_at in enumerate(self._plan.known_at[-1]):
+        for number, known_at in enumerate(self.plan.known_at[-1]):
             most = self._room.known[number]
             if most:
                 launch(
@@ -197,7 +236,7 @@ class DeviceRun:
 
     def ask(self) -> Sizes:
         """Ask for what is known of the sizes after the work so far."""
-        count = self._plan.words
+        count = self.plan.words
         words = self._accelerator.host_memory(count * 8).view(torch.int64)
         words.copy_(self._state[:count], non_blocking=True)
         return Sizes(words, self._accelerator.current_stream.record())
@@ -209,8 +248,8 @@ class DeviceRun:
         counts = lengths(parts, words)
         dtypes = [part.dtype for part in parts]
         arrays = self._arrays_of(list(zip(self.buffers(), counts, dtypes, strict=True)))
-        end = len(self._plan.hops) * ROW
-        assemble = subgraph_of if self._plan.once else blocks_of
+        end = len(self.plan.hops) * ROW
+        assemble = subgraph_of if self.plan.once else blocks_of
         return assemble(arrays, words[: end + 1 : ROW], words[1:end:ROW])
 
     def typed_batch(
@@ -219,15 +258,24 @@ class DeviceRun:
         """The batch of a graph of several types, when its sizes are there; ``seeds`` are the
         numbers of each type's."""
         words = sizes.words
-        plan = self._plan
+        plan = self.plan
         ends = zip(self._nodes, plan.known_at[-1], strict=True)
         used = [(nodes, words[at], self._dtype) for nodes, at in ends]
+        trees = []
+        if plan.trees:
+            for number, (ids, count, _) in enumerate(used):
+                in_trees = ids[:count]
+                num_nodes = self._tables[number].num_nodes
+                of_type = self._accelerator.empty((count,), torch.int64)
+                torch.div(in_trees, num_nodes, rounding_mode="floor", out=of_type)
+                used[number] = in_trees - of_type * num_nodes, count, self._dtype
+                trees.append(of_type)
         if plan.once:
             for relation in range(plan.num_relations):
                 count = sum(words[steps[relation].edges_at] for steps in plan.hops)
                 edge_index, numbers = self._put[2 * relation : 2 * relation + 2]
                 used += [(edge_index, 2 * count, self._dtype), (numbers, count, torch.int64)]
-            return typed_subgraph_of(plan, graph, seeds, self._arrays_of(used), words)
+            return typed_subgraph_of(plan, graph, seeds, self._arrays_of(used), words, trees)
         for step, drawn in zip(plan.steps, self._drawn, strict=True):
             count = words[step.edges_at]
             used += [
@@ -239,19 +287,19 @@ class DeviceRun:
 
     def parts(self) -> list[Part]:
         """The arrays of a batch of one type; see ``parts_of``."""
-        hops = len(self._plan.hops)
+        hops = len(self.plan.hops)
         dtypes = [self._dtype]
-        if self._plan.once:
+        if self.plan.once:
             dtypes += [self._dtype, torch.int64]
         else:
             (edges,) = self._topology.relations
             dtypes += [self._dtype, self._dtype, edges.indices.dtype] * hops
-        return parts_of(dtypes, hops, once=self._plan.once)
+        return parts_of(dtypes, hops, once=self.plan.once)
 
     def buffers(self) -> list[Tensor]:
         """Where :meth:`parts` are when all hops are drawn; some in wider numbers."""
         buffers = [*self._nodes, *self._put]
-        if not self._plan.once:
+        if not self.plan.once:
             for drawn in self._drawn:
                 buffers += [drawn.indptr, drawn.indices, drawn.positions]
         return buffers
@@ -261,9 +309,9 @@ class DeviceRun:
         batches of one type whose sizes nothing reads before their end."""
         known = [count]
         edges = []
-        room = Room(self._plan, [count], most_known([count], self._topology.tables))
-        for step in self._plan.steps:
-            most = self._plan.most_edges(step, room.drawing[0])
+        room = Room(self.plan, [count], most_known(self.plan, [count], self._topology))
+        for step in self.plan.steps:
+            most = self.plan.most_edges(step, room.drawing[0])
             assert most is not None
             edges.append(most)
             room.grow(most)
@@ -273,18 +321,28 @@ class DeviceRun:
     def _measure(self, step: Step, most: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Draws of each vertex, their ``indptr``, and begin and length of its row."""
         edges = self._topology.relations[step.relation]
+        plan = self.plan
         counts = self._whole(most, self._dtype)
         indptr = self._empty(len(counts) + 1, self._dtype)
         starts, degrees = (self._whole(most, edges.indptr.dtype) for _ in range(2))
+        since = plan.since[step.relation]
         launch(
             self._kernels.measure,
             len(counts) // _BLOCK,  # one at least, which begins indptr
             *(edges.indptr, len(edges.indices), self._nodes[step.dst]),
-            *(self._state, step.begin_at, step.end_at, starts, degrees, counts, indptr),
+            self._tables[step.dst].num_nodes,
+            edges.indices if edges.times is None else edges.times,
+            *(self._state, step.begin_at, step.end_at),
+            *(self._limits_at, self._limits_at + since * self._most_trees),
+            *(starts, degrees, counts, indptr),
             FANOUT=step.picks,
-            REPLACE=self._plan.replace,
+            REPLACE=plan.replace,
             BLOCK=_BLOCK,
-            ONCE=self._plan.once,
+            ONCE=plan.once,
+            TREES=plan.trees,
+            TIMED=edges.times is not None,
+            SINCE=since > 0,
+            LATEST=plan.latest,
         )
         torch.cumsum(counts, 0, dtype=self._dtype, out=indptr[1:])
         return counts, indptr, starts, degrees
@@ -292,37 +350,59 @@ class DeviceRun:
     def _pick(self, step: Step, drawn: _Drawn, starts: Tensor, degrees: Tensor) -> None:
         """Choose edges, read their sources, and offer them places."""
         picks = step.picks
-        table = self._topology.tables[step.src]
-        graph = (self._topology.relations[step.relation].indices, len(table))
-        at = [step.begin_at, step.end_at, step.known_at]
-        out = [drawn.positions, drawn.neighbors, table]
+        plan = self.plan
+        edges = self._topology.relations[step.relation]
+        table = self._tables[step.src]
+        given = [
+            edges.indices,
+            edges.indices if edges.origin is None else edges.origin,
+            table.num_nodes,
+            self._nodes[step.dst],
+            self._tables[step.dst].num_nodes,
+            *(starts, degrees, drawn.indptr),
+            *(self._state, step.begin_at, step.end_at, step.known_at),
+            *(drawn.positions, drawn.neighbors),
+            *table[:3],
+        ]
+        kind = {"ONCE": plan.once, "TREES": plan.trees, "HAS_ORIGIN": edges.origin is not None}
         if picks == -1:
+            steps = _steps(drawn.drawing)
+            programs = _programs(len(drawn.indices))
+            launch(self._kernels.pick_all, programs, *given, STEPS=steps, BLOCK=_BLOCK, **kind)
+            return
+        if not picks:
+            return
+        width = 1 << (picks - 1).bit_length()
+        if edges.weights is not None:
             launch(
-                self._kernels.pick_all,
-                _programs(len(drawn.indices)),
-                *(*graph, starts, drawn.indptr, self._state, *at, *out),
-                STEPS=_steps(drawn.drawing),
-                BLOCK=_BLOCK,
-                ONCE=self._plan.once,
-            )
-        elif picks > 0:
-            width = 1 << (picks - 1).bit_length()
-            block = _TILE // width
-            rows = [self._nodes[step.dst], starts, degrees, drawn.indptr]
-            launch(
-                self._kernels.pick_repeated if self._plan.replace else self._kernels.pick_distinct,
-                _programs(drawn.drawing, block),
-                *(*graph, *rows, self._state, *at, step.key_at, *out),
+                self._weighted.pick_weighted,
+                drawn.drawing,
+                *(*given, step.key_at, edges.weights, edges.sums, edges.guide),
                 FANOUT=picks,
-                K=width,
-                BLOCK=block,
-                ONCE=self._plan.once,
+                K=max(_WARP, width),
+                REPLACE=plan.replace,
+                BLOCK=_KEYED,
+                **kind,
+                num_warps=1,
+                # The CPU's sums are rounded after each product, too.
+                enable_fp_fusion=False,
             )
+            return
+        block = _TILE // width
+        launch(
+            self._kernels.pick_repeated if plan.replace else self._kernels.pick_distinct,
+            _programs(drawn.drawing, block),
+            *(*given, step.key_at),
+            FANOUT=picks,
+            K=width,
+            BLOCK=block,
+            **kind,
+        )
 
     def _relabel(self, step: Step, drawn: _Drawn, *, clears: bool) -> None:
         """Local ids of the sources, in the order of first occurrence, and the new vertices."""
         most = len(drawn.indices)
-        table = self._topology.tables[step.src]
+        table = self._tables[step.src]
         nodes = self._nodes[step.src]
         flags = self._empty(most, torch.int32)
         ranks = self._empty(most, torch.int32)
@@ -330,9 +410,10 @@ class DeviceRun:
         launch(
             self._kernels.find_places,
             _programs(most),
-            *(drawn.neighbors, len(table), drawn.indptr, *at, table, drawn.indices, flags),
+            *(drawn.neighbors, table.size, drawn.indptr, *at, *table[:3], drawn.indices, flags),
             BLOCK=_BLOCK,
-            ONCE=self._plan.once,
+            ONCE=self.plan.once,
+            TREES=self.plan.trees,
         )
         torch.cumsum(flags, 0, dtype=torch.int32, out=ranks)
         launch(
@@ -340,22 +421,23 @@ class DeviceRun:
             _programs(most),
             *(drawn.neighbors, drawn.indptr, *at, ranks, drawn.indices, nodes),
             BLOCK=_BLOCK,
-            ONCE=self._plan.once,
+            ONCE=self.plan.once,
         )
         # `_room` has gone on: it knows the vertices after this step.
-        count = self._room.known[step.src] if clears else min(most, len(table))
+        count = self._room.known[step.src] if clears else min(most, table.size)
         launch(
             self._kernels.settle,
             max(1, _programs(count)),  # one writes the sizes
-            *(nodes, drawn.indptr, ranks, most, *at, step.edges_at, step.out_at, table),
+            *(nodes, drawn.indptr, ranks, most, *at, step.edges_at, step.out_at, *table[:3]),
             CLEAR=clears,
             BLOCK=_BLOCK,
-            ONCE=self._plan.once,
+            ONCE=self.plan.once,
+            TREES=self.plan.trees,
         )
 
     def _put_edges(self, relation: int) -> None:
         """The edges of one type of all hops of a subgraph, by both ends, and their ids."""
-        plan = self._plan
+        plan = self.plan
         edge_ids = self._topology.relations[relation].edge_ids
         steps = [of_hop[relation] for of_hop in plan.hops]
         of_hops = self._drawn[relation :: plan.num_relations]
@@ -393,6 +475,14 @@ class DeviceRun:
                 known = self._room.known[number]
                 grown[:known].copy_(nodes[:known])
                 self._nodes[number] = grown
+                if self.plan.trees:
+                    table = self._tables[number] = self._table(number, len(grown))
+                    launch(
+                        self._kernels.enter_known,
+                        _programs(known),
+                        *(grown, known, *table[:3]),
+                        BLOCK=_BLOCK,
+                    )
 
     def _arrays_of(self, used: list[tuple[Tensor, int, torch.dtype]]) -> list[Tensor]:
         """The used parts of buffers, in the dtypes asked for."""
@@ -504,9 +594,13 @@ def pad_out(
         )
 
 
-def most_known(counts: Sequence[int], tables: Sequence[Tensor]) -> list[int]:
-    """Vertices of each type that a batch of so many seeds may have."""
-    return [count + len(table) for count, table in zip(counts, tables, strict=True)]
+def most_known(plan: Plan, counts: Sequence[int], topology: Topology) -> list[int]:
+    """Vertices of each type that a batch of so many seeds may have: each seed has a place, and each
+    other vertex in each tree."""
+    trees = sum(counts) if plan.trees else 1
+    return [
+        count + trees * len(table) for count, table in zip(counts, topology.tables, strict=True)
+    ]
 
 
 def _steps(count: int) -> int:

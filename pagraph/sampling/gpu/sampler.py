@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import queue
+import threading
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -15,11 +16,12 @@ from torch import Tensor
 from ...accelerator import StagingRing
 from ...errors import FormatError, MissingDependencyError, PipelineError
 from ..block_sampler import NeighborSampler
-from ..sampler import edge_ends, seeds_by_type
+from ..sampler import edge_ends, own_fields, seeds_by_type
 from ..subgraph_sampler import SubgraphSampler
+from ..trees import TreeTimes
 from .run import MOST_PICKS, DeviceRun, most_known
 from .state import Plan, Sizes, state_words
-from .topology import Topology
+from .topology import Drawn, Topology
 
 if TYPE_CHECKING:
     from ...accelerator import Accelerator, Event
@@ -47,8 +49,11 @@ class SampledBatch:
 
 
 class DeviceSampler:
-    """Samples a graph of one type or several on an accelerator, uniformly; the batches are those of
-    ``sampler``, bit for bit.
+    """Samples a graph of one type or several on an accelerator: uniformly, by weight, or by time;
+    the batches are those of ``sampler``, bit for bit (see weighted.py about weights).
+
+    Where the field of weights or times has been written to, or is another one, the graph is placed
+    and recorded again.
 
     Safe from any number of threads: their batches follow each other on :attr:`stream`. The host
     waits once for a batch, for all its sizes at the end, and once more in a hop that takes all
@@ -58,7 +63,7 @@ class DeviceSampler:
 
     Args:
         graph: The graph.
-        sampler: Of blocks, or of subgraphs that are no trees, with fan-outs up to 128, or -1.
+        sampler: Of blocks, or of subgraphs that are not induced, with fan-outs up to 128, or -1.
         accelerator: The device.
         budget: Bytes of the device that the graph's arrays may take; see ``Topology.place``. Beside
             it a batch needs 20 to 32 bytes for each edge that a hop may draw.
@@ -73,7 +78,7 @@ class DeviceSampler:
 
     Raises:
         ValueError: The sampler or the graph is of a kind that only the CPU samples; what
-            ``Topology.place`` refuses.
+            ``Topology.place``, or the sampler of the fields of weights and times, refuses.
         MissingDependencyError: Triton is missing.
         OutOfMemory: The device has no room for 4 bytes per vertex.
     """
@@ -87,7 +92,6 @@ class DeviceSampler:
         usual: tuple[int | Mapping[str, int], torch.dtype] | None = None,
     ) -> None:
         self._picks = _picks(graph, sampler)
-        self._plans = dict[tuple[bool, ...], Plan]()
         if not accelerator.runs_kernels:
             raise MissingDependencyError(
                 f"sampling on {accelerator.device} needs Triton for that device (pip install "
@@ -101,29 +105,73 @@ class DeviceSampler:
         # order without an event.
         self.stream = accelerator.stream("reading")
         self._ring = StagingRing(accelerator, slots=8, slot_bytes=_SLOT_BYTES)
-        with self.stream.use():
-            topology = Topology.shared(graph, sampler.edge_dir, accelerator, budget)
-            self._lock = topology.lock
-            self._usual: tuple[tuple[int, ...], torch.dtype] | None = None
-            if usual is not None:
-                count, dtype = usual
-                by_type = count if isinstance(count, Mapping) else {graph.only_node_type: count}
-                counts = tuple(by_type.get(name, 0) for name in graph.node_types)
-                self._usual = counts, dtype
-            with self._lock:
-                if sampler.expands_once:
-                    topology.place_edge_ids()
-                self._recorded = self._record(topology)
+        self._budget = budget
+        self._usual: tuple[tuple[int, ...], torch.dtype] | None = None
+        if usual is not None:
+            count, dtype = usual
+            by_type = count if isinstance(count, Mapping) else {graph.only_node_type: count}
+            counts = tuple(by_type.get(name, 0) for name in graph.node_types)
+            self._usual = counts, dtype
         self._has_lent = False
-        self._topology: Topology | None = topology
+        # Guards what follows. Its holder may take a topology's lock, and wait for the stream.
+        self._placing = threading.Lock()
+        self._placed: _Placed | None = None
+        self._place(self._drawn_by())
+
+    def _drawn_by(self) -> tuple[Drawn, ...]:
+        """What each edge type is drawn by now."""
+        graph = self._graph
+        sampler = self._sampler
+        field = own_fields(graph)
+        drawn = []
+        for edge_type in graph.edge_types:
+            times = None
+            if isinstance(sampler, SubgraphSampler):
+                times = sampler.times(graph, edge_type, field)
+            weights = sampler.weights(graph, edge_type, field)
+            csc = graph.adjacency(sampler.edge_dir, edge_type)
+            drawn.append(Drawn(csc, times, weights))
+        return tuple(drawn)
+
+    def _place(self, drawn: tuple[Drawn, ...]) -> None:
+        """Place the graph and record the usual batches."""
+        self._plans = dict[tuple[bool, ...], Plan]()
+        with self.stream.use():
+            topology = Topology.shared(self._graph, drawn, self._accelerator, self._budget)
+            with topology.lock:
+                if self._sampler.expands_once:
+                    topology.place_edge_ids()
+                runs = self._record(topology)
+        self._placed = _Placed(topology, runs)
         self.placement: str = topology.placement
         self.nbytes: int = topology.nbytes
+
+    @contextmanager
+    def _in_use(self) -> Iterator[_Placed]:
+        """What a batch is drawn from, by the fields as they are now; kept in the ``with`` body."""
+        with self._placing:
+            placed = self._placed
+            if placed is None:
+                raise PipelineError("a device sampler must not be used after close()")
+            if self._sampler.time is not None or self._sampler.prob is not None:
+                drawn = self._drawn_by()
+                if placed.topology.drawn != drawn:
+                    self._place(drawn)
+                    placed.topology.close()
+                    placed = self._placed
+                    assert placed is not None
+            placed.topology.open()
+        try:
+            yield placed
+        finally:
+            placed.topology.close()
 
     def sample(
         self,
         seeds: Tensor | Mapping[str, Tensor],
         key: int = 0,
         dtype: torch.dtype | None = None,
+        seed_times: Tensor | Mapping[str, Tensor] | None = None,
     ) -> SampledBatch:
         """Sample one mini-batch; returns when its sizes are known.
 
@@ -132,6 +180,7 @@ class DeviceSampler:
                 mapping from vertex type to such tensors. Repeated seeds keep their own rows.
             key: Any 64-bit number; equal keys give equal batches.
             dtype: Of ids in the batch, int32 or int64. Default: the seeds'.
+            seed_times: See ``SubgraphSampler.sample``, also for what is raised.
 
         Raises:
             KeyError: A vertex type that the graph does not have.
@@ -145,22 +194,59 @@ class DeviceSampler:
         wanted = dtype or next((ids.dtype for ids in by_type.values()), torch.int64)
         none = torch.empty(0, dtype=wanted, device="cpu")
         each = [by_type.get(name, none).to(wanted) for name in self._graph.node_types]
-        runs = self._recorded
-        if runs is None or (tuple(map(len, each)), wanted) != self._usual:
-            return self._sampled(seeds, each, key, None)
-        recorded = runs.get()
-        try:
-            return self._sampled(seeds, each, key, recorded)
-        finally:
-            runs.put(recorded)
+        with self._in_use() as placed:
+            limits = None
+            if self._sampler.time is not None or seed_times is not None:
+                trees_of, limits = self._trees(by_type, seed_times)
+            else:
+                trees_of = torch.arange(sum(map(len, each)), device="cpu")
+            if self._sampler.disjoint:
+                each = self._in_trees(each, trees_of)
+            given = _Given(seeds, each, key, wanted, limits, seed_times)
+            runs = placed.recorded
+            if runs is None or (tuple(map(len, each)), wanted) != self._usual:
+                return self._sampled(given, placed.topology, None)
+            recorded = runs.get()
+            try:
+                return self._sampled(given, placed.topology, recorded)
+            finally:
+                runs.put(recorded)
+
+    def _trees(self, seeds: Mapping[str, Tensor], seed_times: Any) -> tuple[Tensor, Tensor]:
+        """The tree of each seed, and the rows of limits of the trees."""
+        sampler = self._sampler
+        if not isinstance(sampler, SubgraphSampler) or sampler.time is None:
+            raise ValueError("seed_times must be None for a sampler without time, got some")
+        graph = self._graph
+        timed = sampler.timed_edges(graph)
+        trees = TreeTimes.of(
+            graph, sampler.time, timed.dtypes, seeds, seed_times, share=sampler.share_trees
+        )
+        return trees.of_seeds, torch.from_numpy(timed.limits(trees))
+
+    def _in_trees(self, seeds: list[Tensor], trees_of: Tensor) -> list[Tensor]:
+        """The numbers of seeds in their trees, int64."""
+        graph = self._graph
+        parts = torch.split(trees_of, [len(ids) for ids in seeds])
+        return [
+            ids.long() + graph.num_nodes_of(name) * trees
+            for name, ids, trees in zip(graph.node_types, seeds, parts, strict=True)
+        ]
 
     def close(self) -> None:
         """Give the device's memory back and unpin the host's; safe to call twice."""
-        with self._lock:
-            if self._topology is not None:
-                self._topology.close()
-                self._topology = None
-                self._recorded = None
+        with self._placing:
+            placed = self._placed
+            self._placed = None
+        if placed is not None:
+            with placed.topology.lock:
+                placed.topology.close()
+
+    @property
+    def _topology(self) -> Topology | None:
+        """What batches are drawn from; None: the sampler is closed."""
+        placed = self._placed
+        return None if placed is None else placed.topology
 
     @property
     def hops(self) -> int:
@@ -170,13 +256,24 @@ class DeviceSampler:
     @contextmanager
     def enqueuing(self) -> Iterator[Topology | None]:
         """Give work to the stream that draws, in the ``with`` body; None: the sampler is closed."""
-        with self._lock, self.stream.use():
+        topology = self._topology
+        if topology is None:
+            yield None
+            return
+        with topology.lock, self.stream.use():
             yield self._topology
 
     @property
     def is_recorded(self) -> bool:
-        """Whether batches of the usual size are recorded."""
+        """Whether batches of the usual size are recorded, and the recording stays."""
         return self._recorded is not None
+
+    @property
+    def _recorded(self) -> queue.SimpleQueue[RecordedRun] | None:
+        # Whoever borrows a run does not see that times or weights have changed.
+        placed = self._placed
+        changes = self._sampler.time is not None or self._sampler.prob is not None
+        return None if placed is None or changes or self._sampler.disjoint else placed.recorded
 
     def lend(self) -> tuple[DeviceRun, Plan] | None:
         """The buffers of one of the recorded runs, for work that is recorded otherwise, and what it
@@ -194,9 +291,22 @@ class DeviceSampler:
         if self._graph.is_homogeneous:
             seeded = (True,)
         if seeded not in self._plans:
+            sampler = self._sampler
             ends = edge_ends(self._graph).tolist()
+            more: dict[str, Any] = {}
+            if isinstance(sampler, SubgraphSampler) and sampler.time is not None:
+                timed = sampler.timed_edges(self._graph)
+                more["limits"] = 1 + len(timed.windows)
+                more["since"] = timed.table[:, -1].tolist()
+                more["latest"] = sampler.latest
             self._plans[seeded] = Plan(
-                self._picks, self._sampler.replace, self._sampler.expands_once, ends, seeded
+                self._picks,
+                sampler.replace,
+                sampler.expands_once,
+                ends,
+                seeded,
+                trees=sampler.disjoint,
+                **more,
             )
         return self._plans[seeded]
 
@@ -227,52 +337,76 @@ class DeviceSampler:
         return runs
 
     def _sampled(
-        self,
-        seeds: Tensor | Mapping[str, Tensor],
-        each: list[Tensor],
-        key: int,
-        recorded: RecordedRun | None,
+        self, given: _Given, topology: Topology, recorded: RecordedRun | None
     ) -> SampledBatch:
-        with self._lock, self.stream.use():
-            if self._topology is None:
-                raise PipelineError("a device sampler must not be used after close()")
+        with topology.lock, self.stream.use():
             begun = self.stream.record()
             if recorded is None:
-                run, sizes = self._enqueue(self._topology, each, key)
+                run, sizes = self._enqueue(topology, given)
             else:
                 run = recorded.run
-                sizes = recorded.begin(each, key)
+                sizes = recorded.begin(given.each, given.key, given.limits)
         sizes.wait()
+        seeds = given.seeds
         if sizes.damaged:
             # The CPU meets the same damage, and says where.
-            self._sampler.sample(self._graph, seeds, key)
+            times = {} if given.times is None else {"seed_times": given.times}
+            self._sampler.sample(self._graph, seeds, given.key, **times)
             raise FormatError(
                 "the graph's arrays lead out of the graph on the device only: was a file changed?"
             )
         with self.stream.use():
             batch: Any
-            if isinstance(seeds, Tensor) and self._graph.is_homogeneous:
+            if isinstance(seeds, Tensor) and self._graph.is_homogeneous and not run.plan.trees:
                 batch = run.batch(sizes)
             else:
                 names = seeds if isinstance(seeds, Mapping) else [self._graph.only_node_type]
                 types = self._graph.node_types
-                given = {name: len(each[types.index(name)]) for name in names}
-                batch = run.typed_batch(sizes, self._graph, given)
+                counts = {name: len(given.each[types.index(name)]) for name in names}
+                batch = run.typed_batch(sizes, self._graph, counts)
             ready = self.stream.record()
         return SampledBatch(batch, begun, ready)
 
-    def _enqueue(self, topology: Topology, each: list[Tensor], key: int) -> tuple[DeviceRun, Sizes]:
-        plan = self._plan([len(ids) for ids in each])
-        run = DeviceRun(self._accelerator, topology, plan, each[0].dtype)
+    def _enqueue(self, topology: Topology, given: _Given) -> tuple[DeviceRun, Sizes]:
+        counts = [len(ids) for ids in given.each]
+        plan = self._plan(counts)
+        run = DeviceRun(self._accelerator, topology, plan, given.dtype)
         whole = False
         try:
-            (state,) = self._ring.upload([state_words(plan, each, key)])
-            run.begin(state, [len(ids) for ids in each])
+            (state,) = self._ring.upload([state_words(plan, given.each, given.key, given.limits)])
+            run.begin(state, counts)
             whole = all(run.hop(hop) for hop in range(len(plan.hops)))
             return run, run.ask()
         finally:
             if not whole:
                 topology.first.zero_()
+
+
+class _Given(NamedTuple):
+    """What a batch is made of.
+
+    Attributes:
+        seeds: As they were given.
+        each: The seeds of each vertex type; in trees, their numbers there.
+        key: Of the random numbers.
+        dtype: Of ids in the batch.
+        limits: The rows of times that the trees' edges lie between; None: there are no times.
+        times: The seeds' own times, as they were given.
+    """
+
+    seeds: Tensor | Mapping[str, Tensor]
+    each: Sequence[Tensor]
+    key: int
+    dtype: torch.dtype
+    limits: Tensor | None
+    times: Tensor | Mapping[str, Tensor] | None
+
+
+class _Placed(NamedTuple):
+    """A graph on the device, and the recorded runs that draw from it."""
+
+    topology: Topology
+    recorded: queue.SimpleQueue[RecordedRun] | None
 
 
 def _picks(graph: Graph, sampler: Any) -> list[list[int]]:
@@ -284,14 +418,8 @@ def _picks(graph: Graph, sampler: Any) -> list[list[int]]:
         raise ValueError(
             f"sampling on a device needs a NeighborSampler, got {type(sampler).__name__}{instead}"
         )
-    once = sampler.expands_once
-    for name in ("disjoint", "induced") if once else ():
-        if getattr(sampler, name):
-            raise ValueError(f"{name} must be False for sampling on a device, got True{instead}")
-    if sampler.prob is not None:
-        raise ValueError(
-            f"prob must be None for sampling on a device, got {sampler.prob!r}{instead}"
-        )
+    if isinstance(sampler, SubgraphSampler) and sampler.induced:
+        raise ValueError(f"induced must be False for sampling on a device, got True{instead}")
     if sampler.batch_dependency != 1:
         raise ValueError(
             "batch_dependency must be 1 for sampling on a device, got "
@@ -344,7 +472,7 @@ class RecordedRun:
         self.plan = plan
         self._counts = counts
         self.run = DeviceRun(accelerator, topology, plan, dtype, keeps=True)
-        words = plan.words + sum(counts)
+        words = plan.size(counts)
         self._given = accelerator.host_memory(words * 8).view(torch.int64)
         self._state = accelerator.empty((words,), torch.int64)
         self._sizes = accelerator.host_memory(plan.words * 8).view(torch.int64)
@@ -360,11 +488,11 @@ class RecordedRun:
             len(table) > 0 or not count
             for count, table in zip(counts, topology.tables, strict=True)
         )
-        return has_seeds and plan.reads_no_size(counts, most_known(counts, topology.tables))
+        return has_seeds and plan.reads_no_size(counts, most_known(plan, counts, topology))
 
-    def begin(self, seeds: Sequence[Tensor], key: int) -> Sizes:
-        """Enqueue the batch of ``seeds``, as many of each type as promised."""
-        self._given.copy_(state_words(self.plan, seeds, key))
+    def begin(self, seeds: Sequence[Tensor], key: int, limits: Tensor | None) -> Sizes:
+        """Enqueue the batch of ``seeds``, as many of each type as promised; see ``state_words``."""
+        self._given.copy_(state_words(self.plan, seeds, key, limits))
         self._repeat()
         return Sizes(self._sizes, self._accelerator.current_stream.record())
 

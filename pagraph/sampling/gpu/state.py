@@ -65,6 +65,11 @@ class Plan:
         once: Whether a hop draws for what the hop before found; else for all known vertices.
         ends: Numbers of the vertex types that each edge type joins, sources first.
         seeded: Whether there may be seeds of each vertex type.
+        trees: Whether each seed has a tree of its own, or shares one; with ``once`` alone.
+        latest: Whether only the latest edges of a row may be drawn, where they have times.
+        limits: Rows of numbers by tree that follow the seeds.
+        since: For each edge type the row of the limit that its edges' times are above; 0: there is
+            none.
 
     Attributes:
         hops: The steps of each hop.
@@ -80,9 +85,18 @@ class Plan:
         once: bool = False,
         ends: Sequence[tuple[int, int]] = ((0, 0),),
         seeded: Sequence[bool] = (True,),
+        *,
+        trees: bool = False,
+        latest: bool = False,
+        limits: int = 0,
+        since: Sequence[int] = (),
     ) -> None:
         self.replace = replace
         self.once = once
+        self.trees = trees
+        self.latest = latest
+        self.limits = limits
+        self.since = since or [0] * len(ends)
         self.is_typed = len(seeded) > 1 or len(ends) > 1
         self.num_relations = len(ends)
         types = len(seeded)
@@ -133,6 +147,10 @@ class Plan:
         size is read."""
         most = drawing * step.picks
         return most if step.picks >= 0 and most <= _SIZE_FIRST else None
+
+    def size(self, counts: Sequence[int]) -> int:
+        """Words of the state of a batch of so many seeds of each type."""
+        return self.words + (1 + self.limits) * sum(counts)
 
     def reads_no_size(self, counts: Sequence[int], limits: Sequence[int]) -> bool:
         """Whether no step of a batch of so many seeds of each type has a size that the host must
@@ -241,10 +259,19 @@ def first_words(plan: Plan, counts: Sequence[int], key: int) -> list[int]:
     return head
 
 
-def state_words(plan: Plan, seeds: Sequence[Tensor], key: int) -> Tensor:
-    """A batch's state on the CPU, int64: :func:`first_words` and the seeds of each type."""
+def state_words(
+    plan: Plan, seeds: Sequence[Tensor], key: int, limits: Tensor | None = None
+) -> Tensor:
+    """A batch's state on the CPU, int64: :func:`first_words`, the seeds of each type, and rows of
+    ``limits``, one number a tree, each as long as there are seeds."""
     head = first_words(plan, [ids.shape[0] for ids in seeds], key)
-    return torch.cat([torch.tensor(head, device="cpu"), *[ids.long() for ids in seeds]])
+    words = [torch.tensor(head, device="cpu"), *[ids.long() for ids in seeds]]
+    if plan.limits:
+        room = torch.zeros((plan.limits, sum(map(len, seeds))), dtype=torch.int64, device="cpu")
+        if limits is not None:
+            room[:, : limits.shape[1]] = limits
+        words.append(room.view(-1))
+    return torch.cat(words)
 
 
 class Sizes:
@@ -377,9 +404,10 @@ def typed_subgraph_of(
     seeds: Mapping[str, int],
     arrays: Sequence[Tensor],
     words: Sequence[int],
+    trees: Sequence[Tensor] = (),
 ) -> Subgraph:
     """The subgraph over several types of the arrays of its vertices, and of the ends and ids of the
-    edges of each type."""
+    edges of each type; ``trees`` are those of the vertices of each type, if there are any."""
     types = graph.node_types
     nodes = dict(zip(types, arrays, strict=False))
     edges = {}
@@ -393,4 +421,5 @@ def typed_subgraph_of(
         for number, name in enumerate(types)
     }
     outputs = {name: nodes[name][:count] for name, count in seeds.items()}
-    return Subgraph(outputs, nodes, edges, ends)
+    by_type = dict(zip(types, trees, strict=True)) if plan.trees else None
+    return Subgraph(outputs, nodes, edges, ends, by_type)

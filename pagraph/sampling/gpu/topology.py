@@ -6,7 +6,7 @@ import threading
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from ...graph.csc import CSC
     from ...graph.graph import Graph
     from ...system.budget import Budget
+    from ..edge_values import EdgeWeights
+    from ..times import EdgeTimes
 
 _PLACEMENTS = {
     "device": ("indptr", "indices"),
@@ -26,20 +28,73 @@ _PLACEMENTS = {
     "pinned": (),
 }
 
+# Of these a draw reads few numbers at random, so they come after what it reads of every edge.
+_DRAWN_BY = ("times", "origin", "weights", "sums", "guide")
+_WORDS = dict.fromkeys(_DRAWN_BY, "weights") | {"edge_ids": "ids", "times": "times"}
+
 _placing = threading.Lock()  # guards what follows, and the users of each
 _placed: weakref.WeakKeyDictionary[CSC, list[weakref.ref[Topology]]] = weakref.WeakKeyDictionary()
 
 
-@dataclass(eq=False)
-class DeviceEdges:
-    """The edges of one type for the kernels of one device.
+class Drawn(NamedTuple):
+    """What the edges of one type are drawn by, beside the fan-out. Nothing is equal to it that was
+    made of another version of the fields.
 
     Attributes:
-        indptr: Shape ``(num_dst + 1,)``, on the device or pinned.
-        indices: Shape ``(num_edges,)``, on the device or pinned, the same dtype.
+        csc: The edges.
+        times: Their times; None: they have none.
+        weights: Their weights; None: all alike.
+    """
+
+    csc: CSC
+    times: EdgeTimes | None = None
+    weights: EdgeWeights | None = None
+
+    def rows(self) -> dict[str, Tensor]:
+        """``indptr`` and ``indices`` in host memory, see :class:`DeviceEdges`."""
+        csc = self._in_order
+        kept = None if self.weights is None else self.weights.kept
+        if kept is None:
+            return {"indptr": csc.indptr.contiguous(), "indices": csc.indices.contiguous()}
+        return {"indptr": kept.indptr, "indices": csc.indices[kept.indices.long()]}
+
+    def ids(self) -> Tensor | None:
+        """The same of ``edge_ids``."""
+        ids = self._in_order.edge_ids
+        return None if ids is None else ids.contiguous()
+
+    def more(self) -> dict[str, Tensor]:
+        """The same of what edges are drawn by."""
+        more = {}
+        if self.times is not None:
+            more["times"] = self.times.values
+        weights = self.weights
+        if weights is not None and weights.kept is not None:
+            more["origin"] = weights.kept.indices
+        if weights is not None and weights.values is not None:
+            more["weights"] = weights.values
+            more["sums"], more["guide"] = map(torch.from_numpy, weights.tables())
+        return more
+
+    @property
+    def _in_order(self) -> CSC:
+        return self.csc if self.times is None else self.times.in_order(self.csc)
+
+
+@dataclass(eq=False)
+class DeviceEdges:
+    """The edges of one type for the kernels of one device. All arrays are on it or pinned.
+
+    Attributes:
+        indptr: Shape ``(num_dst + 1,)``.
+        indices: Shape ``(num_edges,)``, the same dtype. Without edges of weight 0; rows are in the
+            order of time where there are times.
         src, dst: Numbers of the vertex types that they come from and lead to.
-        edge_ids: Shape ``(num_edges,)``: the user's id of each edge, on the device or pinned; None:
-            its position, or they were not asked for.
+        edge_ids: The user's id of each edge; None: its position, or they were not asked for.
+        times: Shape ``(num_edges,)``, int32 or int64, see ``EdgeTimes``; None: edges have none.
+        origin: Shape ``(num_edges,)``: where each edge is among those of the graph, if some have a
+            weight of 0. ``edge_ids`` are of the graph's.
+        weights, sums, guide: See ``EdgeWeights``; None: all alike.
     """
 
     indptr: Tensor
@@ -47,6 +102,11 @@ class DeviceEdges:
     src: int
     dst: int
     edge_ids: Tensor | None = None
+    times: Tensor | None = None
+    origin: Tensor | None = None
+    weights: Tensor | None = None
+    sums: Tensor | None = None
+    guide: Tensor | None = None
 
 
 @dataclass(eq=False)
@@ -64,7 +124,7 @@ class Topology:
         pins: The pins of host memory, released by :meth:`close`.
         device: That of the arrays.
         budget: By which they were placed.
-        cscs: What they were placed from.
+        drawn: What they were placed from.
         lock: Held while a batch's work is enqueued: batches share the table of vertices.
         users: Samplers that have not called :meth:`close`.
     """
@@ -77,32 +137,35 @@ class Topology:
     pins: tuple[Pin, ...]
     device: Accelerator
     budget: Budget | None
-    cscs: tuple[CSC, ...]
+    drawn: tuple[Drawn, ...]
     lock: threading.Lock = field(default_factory=threading.Lock)
     users: int = 1
 
     @classmethod
     def shared(
-        cls, graph: Graph, edge_dir: str, accelerator: Accelerator, budget: Budget | None
+        cls,
+        graph: Graph,
+        drawn: tuple[Drawn, ...],
+        accelerator: Accelerator,
+        budget: Budget | None,
     ) -> Topology:
         """:meth:`place`, or what another sampler has placed: all of it, or by an equal budget.
 
         A training and a validation loader would take the memory twice otherwise, and "auto" of the
         second half of what the first left.
         """
-        cscs = tuple(graph.adjacency(edge_dir, edge_type) for edge_type in graph.edge_types)
         with _placing:
-            known = _placed.setdefault(cscs[0], [])
+            known = _placed.setdefault(drawn[0].csc, [])
             for topology in [reference() for reference in known]:
                 if topology is None or not topology.users or topology.device is not accelerator:
                     continue
-                # A CSC is equal to itself alone.
-                if topology.cscs != cscs:
+                # A CSC is equal to itself alone, and so are times and weights.
+                if topology.drawn != drawn:
                     continue
                 if topology.budget == budget or topology.placement == "device":
                     topology.users += 1
                     return topology
-            topology = cls.place(graph, cscs, accelerator, budget)
+            topology = cls.place(graph, drawn, accelerator, budget)
             known[:] = [reference for reference in known if reference() is not None]
             known.append(weakref.ref(topology))
             return topology
@@ -111,7 +174,7 @@ class Topology:
     def place(
         cls,
         graph: Graph,
-        cscs: tuple[CSC, ...],
+        drawn: tuple[Drawn, ...],
         accelerator: Accelerator,
         budget: Budget | None,
     ) -> Topology:
@@ -124,7 +187,7 @@ class Topology:
 
         Args:
             graph: The graph.
-            cscs: The edges of each of its edge types, by destination or by source.
+            drawn: What is drawn of each of its edge types, by destination or by source.
             accelerator: The device.
             budget: Bytes that the arrays and the table may take; a share means one of the arrays,
                 the table on top; "auto" half of what is free; None pins both arrays.
@@ -134,10 +197,8 @@ class Topology:
                 pinned.
             OutOfMemory: Not even the table fits.
         """
-        arrays = {
-            "indptr": [csc.indptr.contiguous() for csc in cscs],
-            "indices": [csc.indices.contiguous() for csc in cscs],
-        }
+        every = [of_type.rows() for of_type in drawn]
+        arrays = {name: [rows[name] for rows in every] for name in ("indptr", "indices")}
         counts = [graph.num_nodes_of(node_type) for node_type in graph.node_types]
         limit = _limit(arrays, sum(counts), accelerator, budget)
         first = accelerator.empty((sum(counts),), torch.int32).zero_()
@@ -153,7 +214,7 @@ class Topology:
                 accelerator.release_memory()
                 continue
             pins = _pinned(arrays, names, first, accelerator, budget)
-            count = len(cscs)
+            count = len(drawn)
             placed = {name: uploaded[i * count :][:count] for i, name in enumerate(names)}
             both = arrays | placed
             relations = [
@@ -162,7 +223,7 @@ class Topology:
                     both["indptr"], both["indices"], edge_ends(graph).tolist(), strict=True
                 )
             ]
-            return cls(
+            topology = cls(
                 relations=relations,
                 first=first,
                 tables=list(torch.split(first, counts)),
@@ -171,35 +232,43 @@ class Topology:
                 pins=pins,
                 device=accelerator,
                 budget=budget,
-                cscs=cscs,
+                drawn=drawn,
             )
+            more = [of_type.more() for of_type in drawn]
+            try:
+                for name in _DRAWN_BY:
+                    topology._place_more(name, [of_type.get(name) for of_type in more])
+            except ValueError:
+                for pin in topology.pins:
+                    pin.release()
+                raise
+            return topology
         raise AssertionError("the last placement needs no memory")
 
     def place_edge_ids(self) -> None:
         """Have the ids of edges in reach, for samplers that return them; call where a stream is in
-        use.
+        use. Raises as :meth:`place` does."""
+        if all(edges.edge_ids is None for edges in self.relations):
+            self._place_more("edge_ids", [of_type.ids() for of_type in self.drawn])
 
-        They come last: on the device where it has all else and the budget has room for them, pinned
-        in other cases.
-
-        Raises:
-            ValueError: The host's memory cannot be pinned.
-        """
-        for edges, csc in zip(self.relations, self.cscs, strict=True):
-            if csc.edge_ids is None or edges.edge_ids is not None:
+    def _place_more(self, name: str, arrays: Sequence[Tensor | None]) -> None:
+        """Place an array of each edge type that has one: on the device where it has all else and
+        the budget has room, pinned in other cases."""
+        for edges, array in zip(self.relations, arrays, strict=True):
+            if array is None:
                 continue
-            ids = csc.edge_ids.contiguous()
-            if self.placement == "device" and ids.nbytes <= self._room(ids.nbytes):
-                (edges.edge_ids,) = StagingRing(self.device).upload([ids])
-                self.nbytes += ids.nbytes
+            if self.placement == "device" and array.nbytes <= self._room(array.nbytes):
+                (there,) = StagingRing(self.device).upload([array])
+                setattr(edges, name, there)
+                self.nbytes += array.nbytes
                 continue
-            pin = self.device.pin(ids)
+            pin = self.device.pin(array)
             if pin is None:
                 raise ValueError(
-                    f"the memory of the edges' ids cannot be pinned on {self.device.device}: "
-                    "sampling_device='cpu' needs none"
+                    f"the memory of the edges' {_WORDS[name]} cannot be pinned on "
+                    f"{self.device.device}: sampling_device='cpu' needs none"
                 )
-            edges.edge_ids = ids
+            setattr(edges, name, array)
             self.pins = (*self.pins, pin)
 
     def _room(self, more: int) -> int:
@@ -208,11 +277,16 @@ class Topology:
         if self.budget is None:
             return 0
         free, _ = self.device.free_bytes()
-        arrays = sum(edges.indptr.nbytes + edges.indices.nbytes for edges in self.relations)
-        limit = self.budget.nbytes([(1, arrays + more)], free=lambda: free // 2 + self.nbytes)
+        placed = self.nbytes - self.first.nbytes
+        limit = self.budget.nbytes([(1, placed + more)], free=lambda: free // 2 + self.nbytes)
         if not self.budget.pays_tables:
             limit += self.first.nbytes
         return min(free, limit - self.nbytes)
+
+    def open(self) -> None:
+        """Have one more user, who calls :meth:`close`."""
+        with _placing:
+            self.users += 1
 
     def close(self) -> None:
         """Unpin the host's memory once its last sampler is closed, which must launch no kernel any

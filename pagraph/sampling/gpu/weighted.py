@@ -1,0 +1,261 @@
+"""GPU kernel of weighted picks: the CPU's draws and keys of ``sampling/kernels/weighted.py``.
+
+A program, which is one warp, picks for one vertex, whose picks are a row of registers. Draws are
+made side by side, and taken in order. Keys are those of a block of edges at once: its edges go to
+the heap one by one, in order, and an edge that is above all keys in the heap is passed over with
+its block. So a heap is the same as on the CPU, and so is the order of picks.
+
+Random numbers are the CPU's to the bit. Logarithms, and sums that a compiler contracts, may differ
+in their last bit. A pick is another one only if its random number, of 52 bits, falls between the
+two results: about once in 10**14 picks.
+"""
+
+import triton
+import triton.language as tl
+
+from .kernels import _A, _B, _frontier, _mix, _offer
+
+# As in ``kernels/weighted.py`` and ``kernels/hop.py``.
+_SHIFT = tl.constexpr(4)
+_CHUNK = tl.constexpr(16)
+_KEYS = tl.constexpr(1 << 40)
+_UNIT = tl.constexpr(2.0**-52)
+_SCAN_LIMIT = tl.constexpr(64)
+_EDGES_PER_DRAW = tl.constexpr(16)
+
+
+@triton.jit
+def _unit(base, j):
+    """See ``draw_unit`` of the CPU."""
+    random = _mix(base + j.to(tl.uint64) * _B) >> 12
+    return (random.to(tl.int64).to(tl.float64) + 0.5) * _UNIT
+
+
+@triton.jit
+def _at(values, column, i):
+    """One number of a row of registers."""
+    return tl.sum(tl.where(column == i, values, tl.zeros_like(values)), axis=0)
+
+
+@triton.jit
+def _total(weights, start, end):
+    """See the CPU's; the order of additions counts."""
+    total = start.to(tl.float64) * 0.0
+    for e in range(start, end):
+        total += tl.load(weights + e).to(tl.float64)
+    return total
+
+
+@triton.jit
+def _edge_of(u, wanted, weights, sums, guide, start, end, first, last):
+    """The edges of a row at ``u`` of its total, each in proportion to its weight; see ``draw_edge``
+    of the CPU."""
+    low = start + tl.zeros_like(u).to(tl.int64)
+    high = end + tl.zeros_like(low)
+    if first < last:
+        x = u * tl.load(sums + last - 1)
+        slot = first + (u * (last - first).to(tl.float64)).to(tl.int64)
+        group = first + tl.load(guide + slot, mask=wanted, other=0).to(tl.int64)
+        # Beyond only where the row is no longer the one that the guide was made for.
+        group = tl.minimum(group, last - 1)
+        goes_on = wanted.to(tl.int32)
+        while tl.max(goes_on, axis=0) > 0:
+            above = tl.load(sums + group, mask=goes_on > 0, other=0.0) <= x
+            goes_on = ((goes_on > 0) & (group < last - 1) & above).to(tl.int32)
+            group += goes_on
+        is_later = wanted & (group > first)
+        x -= tl.load(sums + group - 1, mask=is_later, other=0.0)
+        low = tl.where(group == first, low, group << _SHIFT)
+        high = tl.where(group == last - 1, high, (group + 1) << _SHIFT)
+    else:
+        x = u * _total(weights, start, end)
+    # The last edge is not compared: rounding may leave a rest of x after all weights.
+    goes_on = (wanted & (low < high - 1)).to(tl.int32)
+    while tl.max(goes_on, axis=0) > 0:
+        weight = tl.load(weights + low, mask=goes_on > 0, other=0).to(tl.float64)
+        x = tl.where(goes_on > 0, x - weight, x)
+        goes_on = tl.where(x < 0.0, 0, goes_on)
+        low += goes_on
+        goes_on = tl.where(low < high - 1, goes_on, 0)
+    return low
+
+
+@triton.jit
+def _take(drawn, count, chosen, free, wanted, column):
+    """Add the first ``count`` of the draws, in order and each once, until there are ``wanted``."""
+    j = count * 0
+    while (j < count) & (free < wanted):
+        e = _at(drawn, column, j)
+        known = tl.max(((chosen == e) & (column < free)).to(tl.int32), axis=0)
+        if known == 0:
+            chosen = tl.where(column == free, e, chosen)
+            free += 1
+        j += 1
+    return chosen, free
+
+
+@triton.jit
+def _ascending(chosen, count, column):
+    """The first ``count`` picks in order."""
+    largest = tl.zeros_like(chosen) + (2**62)
+    left = tl.where(column < count, chosen, largest)
+    ordered = chosen
+    for i in range(count):
+        least = tl.min(left, axis=0)
+        ordered = tl.where(column == i, least, ordered)
+        left = tl.where(left == least, largest, left)
+    return ordered
+
+
+@triton.jit
+def _push(keys, chosen, free, i, key, e, column):
+    """See the CPU's: enter a key at the end of a heap of ``i``, the largest at its top."""
+    up = (i - 1) >> 1
+    while (i > 0) & (_at(keys, column, up) < key):
+        keys = tl.where(column == i, _at(keys, column, up), keys)
+        chosen = tl.where(column == free + i, _at(chosen, column, free + up), chosen)
+        i = up
+        up = (i - 1) >> 1
+    keys = tl.where(column == i, key, keys)
+    chosen = tl.where(column == free + i, e, chosen)
+    return keys, chosen
+
+
+@triton.jit
+def _replace_largest(keys, chosen, free, count, key, e, column):
+    """See the CPU's."""
+    i = count * 0
+    down = i + 1
+    down += ((down + 1 < count) & (_at(keys, column, down + 1) > _at(keys, column, down))).to(
+        tl.int64
+    )
+    while (down < count) & (_at(keys, column, down) > key):
+        keys = tl.where(column == i, _at(keys, column, down), keys)
+        chosen = tl.where(column == free + i, _at(chosen, column, free + down), chosen)
+        i = down
+        down = 2 * i + 1
+        # The larger child moves up, so that the top stays the largest key.
+        down += ((down + 1 < count) & (_at(keys, column, down + 1) > _at(keys, column, down))).to(
+            tl.int64
+        )
+    keys = tl.where(column == i, key, keys)
+    chosen = tl.where(column == free + i, e, chosen)
+    return keys, chosen
+
+
+@triton.jit
+def _by_keys(base, weights, start, end, chosen, free, wanted, column, BLOCK: tl.constexpr):
+    """Fill the picks up to ``wanted`` with the edges of the smallest keys, but for those that were
+    picked before; see ``_pick_by_keys`` of the CPU."""
+    lane = tl.arange(0, BLOCK).to(tl.int64)
+    keys = tl.zeros_like(column).to(tl.float64)
+    room = wanted - free
+    count = free * 0
+    begin = start
+    while begin < end:
+        e = begin + lane
+        waits = e < end
+        for i in range(free):
+            waits = waits & (e != _at(chosen, column, i))
+        u = _unit(base, e - start + _KEYS)
+        weight = tl.load(weights + e, mask=waits, other=1).to(tl.float64)
+        top = _at(keys, column, 0)
+        # Since -log(1 - u) >= u, most edges are refused without a logarithm.
+        may = (waits & ((count < room) | (u < top * weight))).to(tl.int64)
+        while tl.max(may, axis=0) > 0:
+            place = tl.min(tl.where(may > 0, lane, BLOCK), axis=0)
+            # 1 - u is as uniform as u, and never 0.
+            key = -tl.log(1.0 - _at(u, lane, place)) / _at(weight, lane, place)
+            if count < room:
+                keys, chosen = _push(keys, chosen, free, count, key, begin + place, column)
+                count += 1
+            elif key < top:
+                keys, chosen = _replace_largest(
+                    keys, chosen, free, count, key, begin + place, column
+                )
+            top = _at(keys, column, 0)
+            waits = waits & (lane > place)
+            may = (waits & ((count < room) | (u < top * weight))).to(tl.int64)
+        begin += BLOCK
+    return chosen
+
+
+@triton.jit
+def _picks_of_row(
+    base, weights, sums, guide, start, degree, k, column,
+    REPLACE: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """The positions of ``k`` picks from a row, in the order of the CPU's."""
+    end = start + degree
+    first_group = (start + _CHUNK - 1) >> _SHIFT
+    last_group = end >> _SHIFT
+    chosen = start + column
+    if REPLACE:
+        if k > 0:
+            chosen = _edge_of(
+                _unit(base, column), column < k,
+                weights, sums, guide, start, end, first_group, last_group,
+            )  # fmt: skip
+    elif k < degree:
+        free = k * 0
+        # Not so few edges that most would come again.
+        if (first_group < last_group) & (2 * k <= degree) & (k <= _SCAN_LIMIT):
+            j = k * 0
+            # As many draws as picks, and then only so many that keys would not have cost more.
+            most = 2 * k + degree // _EDGES_PER_DRAW
+            while (j < most) & (free < k):
+                drawn = _edge_of(
+                    _unit(base, j + column), (column < k) & (j + column < most),
+                    weights, sums, guide, start, end, first_group, last_group,
+                )  # fmt: skip
+                chosen, free = _take(drawn, tl.minimum(k, most - j), chosen, free, k, column)
+                j += k
+            if free < k:
+                chosen = _ascending(chosen, free, column)
+        if free < k:
+            chosen = _by_keys(base, weights, start, end, chosen, free, k, column, BLOCK)
+    return chosen
+
+
+@triton.jit(
+    do_not_specialize=[
+        "num_nodes", "num_dst", "begin_at", "end_at", "known_at", "slots", "key_at",
+    ]
+)  # fmt: skip
+def pick_weighted(
+    indices, origin, num_nodes, nodes, num_dst, starts, degrees, out_indptr,
+    state, begin_at, end_at, known_at, positions, neighbors, first, keys, slots, key_at,
+    weights, sums, guide,
+    FANOUT: tl.constexpr, K: tl.constexpr, REPLACE: tl.constexpr, BLOCK: tl.constexpr,
+    ONCE: tl.constexpr = False, TREES: tl.constexpr = False, HAS_ORIGIN: tl.constexpr = False,
+):  # fmt: skip
+    """Picks of one vertex in proportion to the weights of its edges, which are above 0.
+
+    Args:
+        weights, sums, guide: See ``EdgeWeights``.
+        K: A power of two, ``FANOUT`` or more.
+        BLOCK: Edges whose keys are found at once.
+    """
+    i = tl.program_id(0).to(tl.int64)
+    frontier, drawing = _frontier(state, begin_at, end_at, ONCE)
+    # Launched for the most vertices that there can be: who is not there costs nothing.
+    if i < drawing:
+        v = tl.load(nodes + frontier + i).to(tl.int64)
+        start = tl.load(starts + i).to(tl.int64)
+        degree = tl.load(degrees + i).to(tl.int64)
+        offset = tl.load(out_indptr + i).to(tl.int64)
+        base = tl.load(state + key_at).to(tl.uint64, bitcast=True) + v.to(tl.uint64) * _A
+        column = tl.arange(0, K).to(tl.int64)
+        k = tl.minimum(degree, FANOUT)
+        if REPLACE:
+            k = tl.where(degree > 0, degree * 0 + FANOUT, 0)
+        chosen = _picks_of_row(base, weights, sums, guide, start, degree, k, column, REPLACE, BLOCK)
+        tree = column * 0
+        if TREES:
+            tree += v // num_dst
+        known = tl.load(state + known_at)
+        _offer(
+            indices, origin, num_nodes, tree, chosen, offset + column, known, column < k,
+            state, positions, neighbors, first, keys, slots,
+            TREES, HAS_ORIGIN,
+        )  # fmt: skip
