@@ -417,12 +417,6 @@ CASES = [
         r"exclude must be False for sampling on a device, got True; use sampling_device='cpu'",
     ),
     Case(
-        "weights on the GPU",
-        sampled_there(NeighborSampler([2], prob="w")),
-        ValueError,
-        r"prob must be None for sampling on a device, got 'w'; use sampling_device='cpu'",
-    ),
-    Case(
         "another sampler on the GPU",
         sampled_there(LaborSampler([2])),
         ValueError,

@@ -334,11 +334,11 @@ def sampler_where_wanted(
     return sampler, sampler.placement
 
 
-def check_named(sampling_device: Any) -> None:
-    """Raise ValueError where ``"auto"`` is to sample several types on a device.
+def check_named(sampling_device: Any, what: str = "several types") -> None:
+    """Raise ValueError where ``"auto"`` is to sample on a device what makes no batch of one launch.
 
-    Which of the two is faster has not been measured on a GPU: such a batch is no single launch, and
-    the interpreter's part is the same (benchmarks/gpu_host.py).
+    Which of the two is faster has not been measured on a GPU: the interpreter's part is the same
+    (benchmarks/gpu_host.py).
     """
     if isinstance(sampling_device, str) and sampling_device == "auto":
-        raise ValueError("several types are sampled on a device where sampling_device names it")
+        raise ValueError(f"{what} are sampled on a device where sampling_device names it")

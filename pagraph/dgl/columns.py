@@ -21,6 +21,7 @@ from dgl.frame import Column  # noqa: E402
 
 if TYPE_CHECKING:
     from ..cache.fields import FieldSet
+    from ..graph.graph import EdgeType
 
 
 _Key = tuple[str, Any, str]
@@ -184,3 +185,10 @@ def _label(kind: str, name: str, type_: Any, graph: Any) -> str:
 def awaited(value: Any) -> Any:
     """A fetched value, which may be a future."""
     return value.wait() if hasattr(value, "wait") else value
+
+
+def edge_column(graph: Any, etype: EdgeType, name: str) -> Tensor | None:
+    """A column of edges; None: there is none of that name."""
+    frame = frame_of(graph, "edge", etype)
+    values: Tensor | None = frame[name] if name in frame._columns else None
+    return values

@@ -35,7 +35,7 @@ from .arguments import (
     recreated,
     tensor_indices,
 )
-from .columns import Columns
+from .columns import Columns, edge_column
 from .convert import core_graph, dgl_graph, restore_structures, structures_of
 from .graphbolt import import_dgl
 from .native_sources import NodeSource, SubgraphSource
@@ -434,6 +434,8 @@ class DataLoader(LoaderControls, Prepared, _DGLDataLoader, Generic[S]):
         core = core_graph(self.graph, native.edge_dir)
         if not core.is_homogeneous:
             check_named(self.sampling_device)
+        if native.prob is not None:
+            check_named(self.sampling_device, "weighted edges")
         wanted = core, native.with_in_edges()
         if self._device_sampler is not None:
             # Graph and sampler may have been changed since the last pass.
@@ -450,7 +452,8 @@ class DataLoader(LoaderControls, Prepared, _DGLDataLoader, Generic[S]):
         if size and not edge_wise and len(core.node_types) == 1:
             usual = {core.only_node_type: size}, self.graph.idtype
         room = Budget.parse("auto", name="sampling_budget")
-        self._device_sampler = DeviceSampler(*wanted, accelerator, room, usual)
+        column = partial(edge_column, self.graph)
+        self._device_sampler = DeviceSampler(*wanted, accelerator, room, usual, field=column)
         self._sampled_there = wanted
         return self._device_sampler
 

@@ -15,9 +15,9 @@ from ..engine.block_source import tensors_of
 from ..engine.steps import Sampled
 from ..features.field import Read
 from .blocks import BlockBuilder
-from .columns import Columns
+from .columns import Columns, edge_column
 from .convert import core_graph, core_graph_both_ways
-from .deferred import frame_of, gather_others, map_leaves, moved
+from .deferred import gather_others, map_leaves, moved
 from .graphbolt import import_dgl
 
 if TYPE_CHECKING:
@@ -161,9 +161,7 @@ class NativeSource:
 
     def edge_field(self, etype: EdgeType, name: str) -> Tensor | None:
         """A column of edges, for the kernels."""
-        frame = frame_of(self._graph, "edge", etype)
-        values: Tensor | None = frame[name] if name in frame._columns else None
-        return values
+        return edge_column(self._graph, etype, name)
 
     def to_device(self, item: Any) -> Any:
         """The item where batches are delivered."""

@@ -311,6 +311,10 @@ class Pipelined(LoaderControls, Prepared, Generic[D]):
         needs = "sampling on a device needs "
         if type(sampler) is not NeighborSampler:
             raise ValueError(f"{needs}a NeighborLoader's or LinkNeighborLoader's own sampler")
+        if sampler.disjoint:
+            check_named(wanted, "trees")
+        if sampler.core.prob is not None:
+            check_named(wanted, "weighted edges")
         if sampler.subgraph_type != SubgraphType.directional:
             raise ValueError(f"{needs}directional samples, got {sampler.subgraph_type.value!r}")
         if are_fixed(self._options["shapes"]):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 import torch
 from torch import Tensor
@@ -140,8 +140,24 @@ def output_of(subgraph: Subgraph, *, hetero: bool) -> SamplerOutput | HeteroSamp
     )
 
 
-Draw: TypeAlias = Callable[[Tensor | Mapping[str, Tensor], int], Subgraph]
-"""Draws a subgraph from seeds, by type where there are several, and a key."""
+class Draw(Protocol):
+    """Draws a subgraph in place of the core's sampler."""
+
+    def __call__(
+        self,
+        seeds: Tensor | Mapping[str, Tensor],
+        key: int,
+        times: Mapping[str, Tensor] | None,
+        owners: Tensor | None,
+    ) -> Subgraph:
+        """The subgraph of seeds, by type where there are several.
+
+        Args:
+            seeds: The seeds.
+            key: Of the random numbers.
+            times: Theirs, see ``SubgraphSampler.sample``.
+            owners: What the trees are called, by their number; None: their number.
+        """
 
 
 class KeyedSampler(BaseSampler):
@@ -187,7 +203,8 @@ class KeyedSampler(BaseSampler):
         """
         seeds = {inputs.input_type or NODE_TYPE: inputs.node}
         if draw is not None:
-            subgraph = draw(seeds if self.is_hetero else inputs.node, key)
+            times = self._more(inputs).get("seed_times")
+            subgraph = draw(seeds if self.is_hetero else inputs.node, key, times, None)
         else:
             subgraph = self.core.sample(
                 self.graph, seeds, key, dtype=self._dtype, pools=pools, **self._more(inputs)
@@ -404,17 +421,20 @@ class NeighborSampler(KeyedSampler):
         times = inputs.time if self.is_temporal else None
         apart = self.disjoint and not self.core.share_trees
         pairs = pair_seeds(types, src, dst, key, negatives=negatives, disjoint=apart, times=times)
+        owners = None
+        if pairs.owners is not None:
+            owners = torch.cat(
+                [pairs.owners[ntype] for ntype in self.graph.node_types if ntype in pairs.owners]
+            )
         if draw is not None:
-            subgraph = draw(pairs.nodes if self.is_hetero else pairs.nodes[NODE_TYPE], key)
+            seeds: Any = pairs.nodes if self.is_hetero else pairs.nodes[NODE_TYPE]
+            subgraph = draw(seeds, key, pairs.times, owners)
         else:
             settings: dict[str, Any] = {"dtype": self._dtype, "pools": pools}
             settings["seed_times"] = pairs.times
             subgraph = self.core.sample(self.graph, pairs.nodes, key, **settings)
         output = self._output(subgraph)
-        if pairs.owners is not None:
-            owners = torch.cat(
-                [pairs.owners[ntype] for ntype in self.graph.node_types if ntype in pairs.owners]
-            )
+        if draw is None and owners is not None:
             trees: Any = output.batch
             output.batch = (
                 {t: owners[of] for t, of in trees.items()} if self.is_hetero else owners[trees]

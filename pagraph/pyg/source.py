@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -330,12 +331,23 @@ class SubgraphSource:
         CPU."""
         ready: Event | None = None
 
-        def draw(seeds: Tensor | Mapping[str, Tensor], key: int) -> Subgraph:
+        def draw(
+            seeds: Tensor | Mapping[str, Tensor],
+            key: int,
+            times: Mapping[str, Tensor] | None,
+            owners: Tensor | None,
+        ) -> Subgraph:
             nonlocal ready
-            found = self._fields.with_room(partial(sampler.sample, seeds, key, dtype))
-            recorder.device_time("sampling", found.begun, found.ready)
+            found = self._fields.with_room(partial(sampler.sample, seeds, key, dtype, times))
             ready = found.ready
             subgraph: Subgraph = found.batch
+            if owners is not None and subgraph.trees is not None:
+                with sampler.stream.use():
+                    there = owners.to(self._device)
+                    trees = {name: there[of_type] for name, of_type in subgraph.trees.items()}
+                    ready = sampler.stream.record()
+                subgraph = replace(subgraph, trees=trees)
+            recorder.device_time("sampling", found.begun, ready)
             return subgraph
 
         begin = time.perf_counter_ns()
@@ -462,7 +474,9 @@ class SubgraphSource:
                 batch = self._join(prepared.output, reading, tensors)
                 sent = None
                 if self._sender is not None:
-                    there = [] if prepared.ready is None else _sampled_parts(batch)
+                    there = []
+                    if prepared.ready is not None:
+                        there = _sampled_parts(batch, prepared.output.batch is not None)
                     sent = self._sender.send(batch, tensors, there)
         except (MemoryError, OutOfMemory):
             raise
@@ -612,8 +626,10 @@ class SubgraphSource:
             return prepared
         output = prepared.output
         arrays: list[Tensor] = []
-        for value in (output.node, output.row, output.edge):  # `col` is of the same memory as `row`
-            arrays += value.values() if isinstance(value, Mapping) else [value]
+        # `col` is of the same memory as `row`.
+        for value in (output.node, output.row, output.edge, output.batch):
+            if value is not None:
+                arrays += value.values() if isinstance(value, Mapping) else [value]
         accelerator.hand_over(arrays, prepared.ready)
         return prepared._replace(ready=None)
 
@@ -685,13 +701,13 @@ class SubgraphSource:
         return self._join(output, reading, [known[place] for place in range(len(reading.reads))])
 
 
-def _sampled_parts(batch: Any) -> list[Tensor]:
+def _sampled_parts(batch: Any, has_trees: bool) -> list[Tensor]:
     """What a device's sample is in a batch."""
+    names = ["n_id", "e_id", "edge_index"]
+    if has_trees:
+        names.append("batch")
     return [
-        store._mapping[name]
-        for store in batch.stores
-        for name in ("n_id", "e_id", "edge_index")
-        if name in store._mapping
+        store._mapping[name] for store in batch.stores for name in names if name in store._mapping
     ]
 
 

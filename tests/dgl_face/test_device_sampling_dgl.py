@@ -111,6 +111,25 @@ def test_any_graph(edges, fanouts, replace, seeds):
         there.close()
 
 
+@pytest.mark.parametrize("edge_dir", ["in", "out"])
+@pytest.mark.parametrize("replace", [False, True])
+def test_weights_where_the_device_is_named(device, edge_dir, replace):
+    graph = make_graph(n=90, m=1500)
+    graph.edata["w"] = graph.edata["w"].abs() * (torch.arange(1500) % 5 > 0)
+    sampler = sampler_of((3,), prob="w", replace=replace, edge_dir=edge_dir)
+    assert "weighted edges are sampled" in made(graph, sampler).sampling_placement
+    there = made(graph, sampler, device)
+    others = made(graph, sampler, "cpu")
+    assert there.sampling_placement == "device"
+    assert_all_same(there, others, epochs=1)
+    # What is written, or put in its place, counts.
+    graph.edata["w"][: 1500 // 2] = 0
+    assert_all_same(there, others, epochs=1)
+    graph.edata["w"] = torch.arange(1500) % 7 + 0.5
+    assert_all_same(there, others, epochs=1)
+    there.close()
+
+
 def typed_bits(batch):
     _, _, blocks = batch
     found = []
@@ -221,7 +240,6 @@ def test_a_copy_samples_alike(device):
 @pytest.mark.parametrize(
     ("sampler", "reason"),
     [
-        (sampler_of(prob="w"), "prob must be None"),
         (sampler_of(prefetch_edge_feats=["w"]), "a sampler without prefetch_edge_feats"),
         (sampler_of((200,)), "fanouts must be at most 128 or -1"),
         (d.LaborSampler([3]), "a NeighborSampler, got LaborSampler"),

@@ -263,6 +263,78 @@ def test_several_types(device, num_neighbors, dtype, workers):
     loaders[0].close()
 
 
+TIMED = [
+    {"disjoint": True},
+    {"disjoint": True, "replace": True},
+    {"time_attr": "time"},
+    {"time_attr": "time", "temporal_strategy": "last"},
+    {"time_attr": "time", "time_window": 4, "share_trees": True},
+]
+
+
+def timed(data):
+    """Times of all vertices, and what a loader needs of them beside the attribute's name."""
+    for store in data.node_stores:
+        store.time = torch.arange(store.num_nodes) % 9
+    return data
+
+
+@pytest.mark.parametrize("options", TIMED, ids=str)
+def test_trees_and_times(device, options):
+    data = timed(data_of())
+    options = {"num_workers": 2, "cache": 0.3, **options}
+    if "time_attr" in options:
+        options["input_time"] = (torch.arange(N) * 7) % 11
+    there = made(data, sampling_device=device, **options)
+    assert there.sampling_placement.startswith("device")
+    auto = made(data, **options)
+    assert auto.sampling_placement.startswith("host: trees are sampled on a device where")
+    assert_all_same(there, made(data, sampling_device="cpu", **options), epochs=1)
+    there.close()
+
+
+@pytest.mark.parametrize("options", TIMED, ids=str)
+def test_trees_and_times_of_several_types(device, options):
+    data = timed(hetero())
+    options = {"input_nodes": ("a", torch.arange(0, 40, 2)), "num_workers": 2, **options}
+    there = made(data, sampling_device=device, **options)
+    for batch, other in zip(there, made(data, sampling_device="cpu", **options), strict=True):
+        assert_same_typed(batch, other)
+
+
+@pytest.mark.parametrize(
+    ("options", "negatives"),
+    [
+        (TIMED[0], "binary"),
+        (TIMED[1], None),
+        (TIMED[2], NegativeSampling("triplet", 2)),
+        (TIMED[3], "binary"),
+        (TIMED[4], NegativeSampling("triplet", 1)),
+    ],
+    ids=str,
+)
+def test_links_in_trees_and_times(device, options, negatives):
+    data = timed(data_of())
+    options = {"cls": LinkNeighborLoader, "neg_sampling": negatives, "batch_size": 20, **options}
+    options["edge_label_index"] = data.edge_index[:, :50]
+    if "time_attr" in options:
+        options["edge_label_time"] = torch.arange(50) % 11
+    there = made(data, sampling_device=device, **options)
+    others = made(data, sampling_device="cpu", **options)
+    assert_all_same(there, others, epochs=1)
+
+
+def test_times_that_are_written_to(device):
+    data = timed(data_of())
+    options = {"time_attr": "time", "prefetch": 0}
+    there = made(data, sampling_device=device, **options)
+    others = made(data, sampling_device="cpu", **options)
+    for number, (batch, other) in enumerate(zip(there, others, strict=True)):
+        assert_same(batch, other)
+        if number == 1:
+            data.time.copy_(torch.arange(N).flip(0) % 5)
+
+
 def test_links_between_types(device):
     data = hetero()
     options = {"edge_label_index": (("b", "of", "a"), None), "cls": LinkNeighborLoader}
@@ -289,7 +361,6 @@ REASONS = [
     (data_with_gradients, {}, "attributes are vertices' alone, in tensors on the CPU"),
     (lambda: with_attribute("edge_attr"), {}, "attributes are vertices' alone"),
     (lambda: with_attribute("w"), {"weight_attr": "w"}, "attributes are vertices' alone"),
-    (data_of, {"disjoint": True}, "disjoint must be False"),
     (data_of, {"subgraph_type": "induced"}, "directional samples, got 'induced'"),
     (data_of, {"subgraph_type": "bidirectional"}, "directional samples, got 'bidirectional'"),
     (data_of, {"shapes": "fixed"}, "shapes='sampled', got 'fixed'"),

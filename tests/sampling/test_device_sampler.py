@@ -455,13 +455,10 @@ class TestRefusals:
         ("sampler", "message"),
         [
             (LaborSampler([3]), "needs a NeighborSampler, got LaborSampler"),
-            (NeighborSampler([3], prob="w"), "prob must be None"),
             (NeighborSampler([3], batch_dependency=2), "batch_dependency must be 1 for .* got 2"),
-            (SubgraphSampler([3], prob="w"), "prob must be None"),
             (SubgraphSampler([3], batch_dependency=2), "batch_dependency must be 1 for .* got 2"),
-            (SubgraphSampler([3], disjoint=True), "disjoint must be False"),
-            (SubgraphSampler([3], time="year"), "disjoint must be False"),
             (SubgraphSampler([3], induced=True), "induced must be False"),
+            (SubgraphSampler([3], time="year", induced=True), "induced must be False"),
             (NeighborSampler([3, 129]), "fanouts must be at most 128 or -1 .* got 129"),
         ],
     )

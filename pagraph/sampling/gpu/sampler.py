@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from ...accelerator import Accelerator, Event
     from ...graph.graph import Graph
     from ...system.budget import Budget
+    from ..edge_values import EdgeField
 
 _SLOT_BYTES = 1 << 16  # 8000 seeds
 _RECORDED = 2  # runs: the device draws a batch while another one's sizes are on their way
@@ -70,6 +71,7 @@ class DeviceSampler:
         usual: Number, by vertex type where there are several, and dtype of most batches' seeds,
             whose kernels are recorded now, in buffers that are kept for two batches; None: of no
             batch. See ``Accelerator.recorded``.
+        field: Where the edges' weights and times come from. Default: the graph's own fields.
 
     Attributes:
         placement: Where the graph's arrays are, in words.
@@ -90,7 +92,9 @@ class DeviceSampler:
         accelerator: Accelerator,
         budget: Budget | None = None,
         usual: tuple[int | Mapping[str, int], torch.dtype] | None = None,
+        field: EdgeField | None = None,
     ) -> None:
+        self._field = field
         self._picks = _picks(graph, sampler)
         if not accelerator.runs_kernels:
             raise MissingDependencyError(
@@ -122,7 +126,7 @@ class DeviceSampler:
         """What each edge type is drawn by now."""
         graph = self._graph
         sampler = self._sampler
-        field = own_fields(graph)
+        field = self._field or own_fields(graph)
         drawn = []
         for edge_type in graph.edge_types:
             times = None
@@ -218,7 +222,7 @@ class DeviceSampler:
         if not isinstance(sampler, SubgraphSampler) or sampler.time is None:
             raise ValueError("seed_times must be None for a sampler without time, got some")
         graph = self._graph
-        timed = sampler.timed_edges(graph)
+        timed = sampler.timed_edges(graph, self._field)
         trees = TreeTimes.of(
             graph, sampler.time, timed.dtypes, seeds, seed_times, share=sampler.share_trees
         )
@@ -295,7 +299,7 @@ class DeviceSampler:
             ends = edge_ends(self._graph).tolist()
             more: dict[str, Any] = {}
             if isinstance(sampler, SubgraphSampler) and sampler.time is not None:
-                timed = sampler.timed_edges(self._graph)
+                timed = sampler.timed_edges(self._graph, self._field)
                 more["limits"] = 1 + len(timed.windows)
                 more["since"] = timed.table[:, -1].tolist()
                 more["latest"] = sampler.latest
@@ -350,8 +354,13 @@ class DeviceSampler:
         seeds = given.seeds
         if sizes.damaged:
             # The CPU meets the same damage, and says where.
-            times = {} if given.times is None else {"seed_times": given.times}
-            self._sampler.sample(self._graph, seeds, given.key, **times)
+            sampler = self._sampler
+            if isinstance(sampler, SubgraphSampler):
+                sampler.sample(
+                    self._graph, seeds, given.key, field=self._field, seed_times=given.times
+                )
+            else:
+                sampler.sample(self._graph, seeds, given.key, field=self._field)
             raise FormatError(
                 "the graph's arrays lead out of the graph on the device only: was a file changed?"
             )
