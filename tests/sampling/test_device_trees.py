@@ -1,5 +1,8 @@
 """Trees, times and weights sampled on a device: the CPU's batches bit for bit."""
 
+import threading
+
+import numpy as np
 import pytest
 import torch
 from device_batches import (
@@ -13,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_device_types import fanouts_of, seeds_of
 
-from pagraph import NeighborSampler
+from pagraph import FormatError, Graph, NeighborSampler
 from pagraph.accelerator import HostAccelerator
 from pagraph.sampling import SubgraphSampler
 from pagraph.sampling.gpu import state
@@ -173,3 +176,122 @@ def test_weights(kind, graph, replace, keys, dtype, size_first, budget, data):
             same(on_device.sample(seeds, key).batch, sampler.sample(graph, seeds, key))
             assert not on_device._topology.first.any()
     on_device.close()
+
+
+def timed_graph(n=60, m=700):
+    rng = np.random.default_rng(5)
+    graph = Graph.from_coo(rng.integers(0, n, m), rng.integers(0, n, m), n)
+    graph.ndata["t"] = torch.from_numpy(rng.integers(0, 9, n))
+    graph.edata["w"] = torch.from_numpy(rng.random(m)) + 0.5
+    return graph
+
+
+@pytest.mark.parametrize("share", [False, True])
+def test_recorded_batches(share):
+    """Batches of the usual size share buffers: one must not be changed by those after it."""
+    graph = timed_graph()
+    sampler = SubgraphSampler([4, 3], time="t", time_window=5, share_trees=share)
+    usual = 5, torch.int64
+    on_device = DeviceSampler(graph, sampler, HostAccelerator(), AUTO, usual)
+    assert on_device._placed.recorded is not None
+    batches = []
+    for key, count in enumerate([5, 5, 7, 5]):
+        seeds = {"_N": (torch.arange(count) * 11 + key) % 60}
+        times = torch.arange(count) * 3 % 10
+        arguments = {"seed_times": {"_N": times}}
+        expected = sampler.sample(graph, seeds, key, **arguments)
+        batches.append((on_device.sample(seeds, key, **arguments).batch, expected))
+    for batch, expected in batches:
+        assert_same_trees(batch, expected)
+    on_device.close()
+
+
+@pytest.mark.parametrize("budget", [None, AUTO])
+@pytest.mark.parametrize("settings", [{"time": "t"}, {"prob": "w"}], ids=str)
+def test_fields_that_are_written_or_replaced(settings, budget):
+    graph = timed_graph()
+    sampler = SubgraphSampler([3], **settings)
+    on_device = DeviceSampler(graph, sampler, HostAccelerator(), budget, (4, torch.int64))
+    seeds = {"_N": torch.tensor([3, 17, 3, 40])}
+    fields = graph.ndata if "time" in settings else graph.edata
+    name = "t" if "time" in settings else "w"
+    placed = []
+    for number in range(3):
+        for key in range(2):
+            expected = sampler.sample(graph, seeds, key)
+            assert_same_typed_subgraph(on_device.sample(seeds, key).batch, expected)
+        placed.append(on_device._topology)
+        if number == 0:
+            fields[name].mul_(torch.arange(len(fields[name])) % 2)
+        else:
+            fields[name] = torch.arange(len(fields[name])) % 7
+    assert len(set(map(id, placed))) == 3
+    # Nobody holds what is drawn from no more.
+    assert [topology.users for topology in placed] == [0, 0, 1]
+    on_device.close()
+    assert placed[-1].users == 0
+
+
+def test_samplers_of_the_same_fields_share_what_is_placed():
+    graph = timed_graph()
+    of_time = [SubgraphSampler([n], time="t") for n in (2, 3)]
+    others = [SubgraphSampler([2]), SubgraphSampler([2], prob="w")]
+    device = HostAccelerator()
+    samplers = [DeviceSampler(graph, each, device, AUTO) for each in (*of_time, *others)]
+    topologies = [each._topology for each in samplers]
+    assert topologies[0] is topologies[1]
+    assert len(set(map(id, topologies))) == 3
+    for each in samplers:
+        each.close()
+
+
+def test_threads_at_once():
+    graph = timed_graph()
+    sampler = SubgraphSampler([3, 2], time="t")
+    on_device = DeviceSampler(graph, sampler, HostAccelerator(), AUTO)
+    seeds = {"_N": torch.arange(0, 60, 13)}
+    found = {}
+
+    def draw(key):
+        found[key] = on_device.sample(seeds, key).batch
+
+    threads = [threading.Thread(target=draw, args=(key,)) for key in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for key, batch in found.items():
+        assert_same_trees(batch, sampler.sample(graph, seeds, key))
+    on_device.close()
+
+
+@pytest.mark.parametrize("settings", [{"disjoint": True}, {"time": "t"}, {"prob": "w"}], ids=str)
+def test_a_damaged_graph_is_found(settings):
+    graph = timed_graph()
+    sampler = SubgraphSampler([3, 2], **settings)
+    on_device = DeviceSampler(graph, sampler, HostAccelerator(), AUTO)
+    on_device._topology.relations[0].indices.fill_(-1)
+    seeds = torch.arange(8)
+    with pytest.raises(FormatError, match="lead out of the graph on the device only"):
+        on_device.sample(seeds, 1)
+    on_device._topology.relations[0].indices.copy_(on_device._topology.drawn[0].rows()["indices"])
+    assert on_device.sample(seeds, 1).batch.num_edges
+
+
+def test_bad_times():
+    graph = timed_graph()
+    seeds = torch.arange(4)
+    times = torch.arange(4)
+    untimed = DeviceSampler(graph, NeighborSampler([2]), HostAccelerator(), AUTO)
+    with pytest.raises(ValueError, match="seed_times must be None for a sampler without time"):
+        untimed.sample(seeds, 1, seed_times=times)
+    timed = DeviceSampler(graph, SubgraphSampler([2], time="t"), HostAccelerator(), AUTO)
+    for wrong, error in ((times.double(), TypeError), (times[:3], ValueError)):
+        with pytest.raises(error):
+            timed.sample(seeds, 1, seed_times=wrong)
+    with pytest.raises(ValueError, match="time must name a field of vertices or of edges"):
+        DeviceSampler(graph, SubgraphSampler([2], time="year"), HostAccelerator(), AUTO).sample(
+            seeds, 1
+        )
+    # The next batch works.
+    assert timed.sample(seeds, 1, seed_times=times).batch.trees["_N"][:4].tolist() == [0, 1, 2, 3]
