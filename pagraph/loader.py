@@ -92,8 +92,9 @@ class Loader(LoaderControls, Generic[S]):
         device: Where batches are delivered: ``"cpu"``, or a CUDA device, on which they are then
             made beside the computation. (For tests also an ``Accelerator``.)
         sampling_device: ``"cpu"``, or the CUDA device that is also ``device``: it samples itself,
-            with the same result. For uniform sampling with fan-outs up to 128 and -1, of one type
-            or several; also from the ends of edges, where none are to be left out.
+            with the same result. For ``NeighborSampler``, uniform or by weight, with fan-outs up to
+            128 and -1, of one type or several; also from the ends of edges, where none are to be
+            left out.
         sampling_budget: What the graph may take on the sampling device, as ``cache`` is given: what
             does not fit stays in host memory, pinned, and is read over the bus. ``"auto"``: at most
             half of what is free.

@@ -26,6 +26,7 @@ WRITTEN = {
         "state",
         "nodes",
         "first",
+        "keys",
         "starts",
         "degrees",
         "counts",

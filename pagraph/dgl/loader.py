@@ -167,9 +167,9 @@ class DataLoader(LoaderControls, Prepared, _DGLDataLoader, Generic[S]):
         seed: Makes the order and the sampling a function of (seed, epoch). Without it, the sampling
             follows ``torch.manual_seed`` and the order ``numpy.random.seed``.
         sampling_device: ``"cpu"``, or the CUDA device that is also ``device``: it samples itself,
-            and gives the same blocks, bit for bit. It can for a ``NeighborSampler`` without
-            ``prob``, whose fan-outs are at most 128 or -1, without ``prefetch_edge_feats``. The
-            default "auto" takes the device where it can, for a graph of one type; see
+            and gives the same blocks, bit for bit. It can for a ``NeighborSampler`` whose fan-outs
+            are at most 128 or -1, without ``prefetch_edge_feats``. The default "auto" takes the
+            device where it can, for a graph of one type without ``prob``; see
             :attr:`sampling_placement`. Batches that exclude edges are sampled on the CPU.
         batch_dependency: Batches of an epoch for which a vertex keeps what it draws (DGL's
             ``LaborSampler`` has its own), so that batches behind each other read many of the same

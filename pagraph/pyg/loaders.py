@@ -134,9 +134,9 @@ class NeighborLoader(Pipelined[D], _pyg.NeighborLoader):
             order as in PyG's loader.
         device: Where batches are delivered. Default: where their attributes are.
         sampling_device: ``"cpu"``, or the CUDA device that is also ``device``: it samples itself.
-            That takes data without edge attributes, and uniform directional samples that are no
-            trees; batches are the same. ``"auto"``: the device where it can, in its memory or from
-            pinned memory of the host, for a ``Data``; the CPU for a ``HeteroData``.
+            That takes data without edge attributes, and directional samples; batches are the same.
+            ``"auto"``: the device where it can, in its memory or from pinned memory of the host,
+            for a ``Data``; the CPU for a ``HeteroData``, and for trees and times.
             ``loader.sampling_placement`` says where, and why not.
         batch_dependency: Batches of an epoch for which a vertex keeps what it draws, so that
             batches behind each other read many of the same rows; 1: batches are independent, as

@@ -214,7 +214,8 @@ class SubgraphSampler(FanoutSampler):
         of_trees = None
         if self.time is not None:
             if hops is not None:
-                of_edges = self.timed_edges(graph, field)
+                make = partial(TimedEdges.of, self, graph, hops)
+                of_edges = self._known_times.get(graph, self.time, field, make)
                 dtypes = of_edges.dtypes
             else:
                 fields = field or own_fields(graph)

@@ -580,7 +580,11 @@ def detector(monkeypatch):
 @pytest.mark.parametrize("cls", [NeighborLoader, LinkNeighborLoader])
 def test_there_are_no_races(detector, workers, cls):
     device = detector
-    loader = made(data_of(), (4, -1, 3), cls=cls, num_workers=workers, cache=0.3)
+    data = data_of()
+    options = {"num_workers": workers, "cache": 0.3}
+    if cls is LinkNeighborLoader:
+        options["edge_label_index"] = data.edge_index[:, :64]
+    loader = made(data, (4, -1, 3), cls=cls, **options)
     assert loader.sampling_placement.startswith("device")
     for _ in range(3):
         for batch in loader:
@@ -590,6 +594,26 @@ def test_there_are_no_races(detector, workers, cls):
             del batch, total
     loader.close()
     assert device.races == []
+
+
+@pytest.mark.parametrize(
+    ("cls", "options"), [(NeighborLoader, TIMED[2]), (LinkNeighborLoader, TIMED[0])], ids=str
+)
+def test_there_are_no_races_in_trees(detector, cls, options):
+    data = timed(data_of())
+    options = {"num_workers": 2, "cache": 0.3, **options}
+    if cls is LinkNeighborLoader:
+        options["edge_label_index"] = data.edge_index[:, :48]
+    # With -1 no run is recorded, which threads hand to each other unseen by the detector.
+    loader = made(data, (4, -1), sampling_device=detector, cls=cls, **options)
+    for _ in range(2):
+        for batch in loader:
+            with Watch(detector):
+                total = batch.x.sum() + batch.batch.sum() + batch.edge_index.sum()
+                total = total + batch.n_id.sum() + batch.e_id.sum()
+            del batch, total
+    loader.close()
+    assert detector.races == []
 
 
 @pytest.mark.parametrize("workers", [0, 2])

@@ -28,8 +28,8 @@ many for a table of all of them. ``first`` is a hash table then: ``keys``, of a 
 ``slots``, says whose slot it is. A batch begins with an empty one. Which slot a vertex gets depends
 on the order of threads, but what is in its slot does not.
 
-With ``TIMED`` rows are in the order of ``times``, and are cut to what is not later than their tree's
-limit, which follows the seeds in the state.
+With ``TIMED`` rows are in the order of ``times``. They are cut to what is not later than the limit
+of their tree, which follows the seeds in the state.
 
 What a hop costs, for ``V`` vertices that draw, ``E`` edges drawn and ``N`` vertices found, with ids
 of ``g`` bytes in the graph and of ``s`` bytes in the batch (4 or 8):

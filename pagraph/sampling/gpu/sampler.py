@@ -260,12 +260,13 @@ class DeviceSampler:
     @contextmanager
     def enqueuing(self) -> Iterator[Topology | None]:
         """Give work to the stream that draws, in the ``with`` body; None: the sampler is closed."""
-        topology = self._topology
-        if topology is None:
+        placed = self._placed
+        if placed is None:
             yield None
             return
-        with topology.lock, self.stream.use():
-            yield self._topology
+        with placed.topology.lock, self.stream.use():
+            # It may have been closed before the lock was there.
+            yield None if self._placed is None else placed.topology
 
     @property
     def is_recorded(self) -> bool:
