@@ -81,7 +81,7 @@ for graph, dtype, fanouts in ((plain, torch.int64, widths), (long, torch.int64, 
         subgraphs.sample(seeds, 2**64 - 1)
         for drawing in (sampler, subgraphs):
             given = _Given(seeds, [seeds], 2**63, dtype, None, None)
-            run, _ = drawing._enqueue(drawing._topology, given)
+            run, _ = drawing._enqueue(drawing._placed, given)
             parts = run.parts()
             places = [(256 * number, 50) for number in range(len(parts))]
             device_run.copy_out(parts, run.buffers(), run._state, places, slab_at=3)
@@ -112,7 +112,7 @@ for settings in () if capability > 80 else (
         sampler.sample(seeds, 2**64 - 1, seed_times=times)
         if sampler._sampler.disjoint:
             counts = [50 * (name == "paper") for name in typed.node_types]
-            run = device_run.DeviceRun(Zeros(), topology, sampler._plan(counts), torch.int64)
+            run = device_run.DeviceRun(Zeros(), topology, sampler._plan(sampler._placed, counts), torch.int64)
             run._most_trees = 50
             table = run._table(0, 512)[:3]
             compile(run._kernels.enter_known, 1, torch.arange(512), 50, *table, BLOCK=512)

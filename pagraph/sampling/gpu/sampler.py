@@ -18,6 +18,7 @@ from ...errors import FormatError, MissingDependencyError, PipelineError
 from ..block_sampler import NeighborSampler
 from ..sampler import edge_ends, own_fields, seeds_by_type
 from ..subgraph_sampler import SubgraphSampler
+from ..tree_batch import TimedEdges
 from ..trees import TreeTimes
 from .run import MOST_PICKS, DeviceRun, most_known
 from .state import Plan, Sizes, state_words
@@ -67,7 +68,8 @@ class DeviceSampler:
         sampler: Of blocks, or of subgraphs that are not induced, with fan-outs up to 128, or -1.
         accelerator: The device.
         budget: Bytes of the device that the graph's arrays may take; see ``Topology.place``. Beside
-            it a batch needs 20 to 32 bytes for each edge that a hop may draw.
+            it a batch needs 20 to 32 bytes for each edge that a hop may draw, and in trees 24 to 48
+            more for each vertex that it may find.
         usual: Number, by vertex type where there are several, and dtype of most batches' seeds,
             whose kernels are recorded now, in buffers that are kept for two batches; None: of no
             batch. See ``Accelerator.recorded``.
@@ -139,14 +141,18 @@ class DeviceSampler:
 
     def _place(self, drawn: tuple[Drawn, ...]) -> None:
         """Place the graph and record the usual batches."""
-        self._plans = dict[tuple[bool, ...], Plan]()
+        sampler = self._sampler
+        timed = None
+        if isinstance(sampler, SubgraphSampler) and sampler.time is not None:
+            timed = sampler.timed_edges(self._graph, self._field)
         with self.stream.use():
             topology = Topology.shared(self._graph, drawn, self._accelerator, self._budget)
+            placed = _Placed(topology, timed, {})
             with topology.lock:
-                if self._sampler.expands_once:
+                if sampler.expands_once:
                     topology.place_edge_ids()
-                runs = self._record(topology)
-        self._placed = _Placed(topology, runs)
+                placed = placed._replace(recorded=self._record(placed))
+        self._placed = placed
         self.placement: str = topology.placement
         self.nbytes: int = topology.nbytes
 
@@ -200,31 +206,32 @@ class DeviceSampler:
         each = [by_type.get(name, none).to(wanted) for name in self._graph.node_types]
         with self._in_use() as placed:
             limits = None
-            if self._sampler.time is not None or seed_times is not None:
-                trees_of, limits = self._trees(by_type, seed_times)
-            else:
-                trees_of = torch.arange(sum(map(len, each)), device="cpu")
+            trees_of = torch.arange(sum(map(len, each)), device="cpu")
+            if placed.timed is not None:
+                trees_of, limits = self._trees(placed.timed, by_type, seed_times)
+            elif seed_times is not None:
+                raise ValueError("seed_times must be None for a sampler without time, got some")
             if self._sampler.disjoint:
                 each = self._in_trees(each, trees_of)
             given = _Given(seeds, each, key, wanted, limits, seed_times)
             runs = placed.recorded
             if runs is None or (tuple(map(len, each)), wanted) != self._usual:
-                return self._sampled(given, placed.topology, None)
+                return self._sampled(given, placed, None)
             recorded = runs.get()
             try:
-                return self._sampled(given, placed.topology, recorded)
+                return self._sampled(given, placed, recorded)
             finally:
                 runs.put(recorded)
 
-    def _trees(self, seeds: Mapping[str, Tensor], seed_times: Any) -> tuple[Tensor, Tensor]:
+    def _trees(
+        self, timed: TimedEdges, seeds: Mapping[str, Tensor], seed_times: Any
+    ) -> tuple[Tensor, Tensor]:
         """The tree of each seed, and the rows of limits of the trees."""
         sampler = self._sampler
-        if not isinstance(sampler, SubgraphSampler) or sampler.time is None:
-            raise ValueError("seed_times must be None for a sampler without time, got some")
-        graph = self._graph
-        timed = sampler.timed_edges(graph, self._field)
+        assert isinstance(sampler, SubgraphSampler) and sampler.time is not None
+        share = sampler.share_trees
         trees = TreeTimes.of(
-            graph, sampler.time, timed.dtypes, seeds, seed_times, share=sampler.share_trees
+            self._graph, sampler.time, timed.dtypes, seeds, seed_times, share=share
         )
         return trees.of_seeds, torch.from_numpy(timed.limits(trees))
 
@@ -290,21 +297,20 @@ class DeviceSampler:
         lent = runs.get()
         return lent.run, lent.plan
 
-    def _plan(self, counts: Sequence[int]) -> Plan:
+    def _plan(self, placed: _Placed, counts: Sequence[int]) -> Plan:
         """The steps of batches with seeds of these types."""
         seeded = tuple(count > 0 for count in counts)
         if self._graph.is_homogeneous:
             seeded = (True,)
-        if seeded not in self._plans:
+        if seeded not in placed.plans:
             sampler = self._sampler
             ends = edge_ends(self._graph).tolist()
             more: dict[str, Any] = {}
-            if isinstance(sampler, SubgraphSampler) and sampler.time is not None:
-                timed = sampler.timed_edges(self._graph, self._field)
-                more["limits"] = 1 + len(timed.windows)
-                more["since"] = timed.table[:, -1].tolist()
+            if isinstance(sampler, SubgraphSampler) and placed.timed is not None:
+                more["limits"] = 1 + len(placed.timed.windows)
+                more["since"] = placed.timed.table[:, -1].tolist()
                 more["latest"] = sampler.latest
-            self._plans[seeded] = Plan(
+            placed.plans[seeded] = Plan(
                 self._picks,
                 sampler.replace,
                 sampler.expands_once,
@@ -313,14 +319,15 @@ class DeviceSampler:
                 trees=sampler.disjoint,
                 **more,
             )
-        return self._plans[seeded]
+        return placed.plans[seeded]
 
-    def _record(self, topology: Topology) -> queue.SimpleQueue[RecordedRun] | None:
+    def _record(self, placed: _Placed) -> queue.SimpleQueue[RecordedRun] | None:
         """Runs for the usual batches; None where there can be none, or no room for them."""
         if self._usual is None:
             return None
         counts, dtype = self._usual
-        plan = self._plan(counts)
+        topology = placed.topology
+        plan = self._plan(placed, counts)
         if not RecordedRun.fits(plan, counts, topology):
             return None
         runs = queue.SimpleQueue[RecordedRun]()
@@ -342,12 +349,12 @@ class DeviceSampler:
         return runs
 
     def _sampled(
-        self, given: _Given, topology: Topology, recorded: RecordedRun | None
+        self, given: _Given, placed: _Placed, recorded: RecordedRun | None
     ) -> SampledBatch:
-        with topology.lock, self.stream.use():
+        with placed.topology.lock, self.stream.use():
             begun = self.stream.record()
             if recorded is None:
-                run, sizes = self._enqueue(topology, given)
+                run, sizes = self._enqueue(placed, given)
             else:
                 run = recorded.run
                 sizes = recorded.begin(given.each, given.key, given.limits)
@@ -377,10 +384,10 @@ class DeviceSampler:
             ready = self.stream.record()
         return SampledBatch(batch, begun, ready)
 
-    def _enqueue(self, topology: Topology, given: _Given) -> tuple[DeviceRun, Sizes]:
+    def _enqueue(self, placed: _Placed, given: _Given) -> tuple[DeviceRun, Sizes]:
         counts = [len(ids) for ids in given.each]
-        plan = self._plan(counts)
-        run = DeviceRun(self._accelerator, topology, plan, given.dtype)
+        plan = self._plan(placed, counts)
+        run = DeviceRun(self._accelerator, placed.topology, plan, given.dtype)
         whole = False
         try:
             (state,) = self._ring.upload([state_words(plan, given.each, given.key, given.limits)])
@@ -389,7 +396,7 @@ class DeviceSampler:
             return run, run.ask()
         finally:
             if not whole:
-                topology.first.zero_()
+                placed.topology.first.zero_()
 
 
 class _Given(NamedTuple):
@@ -413,10 +420,19 @@ class _Given(NamedTuple):
 
 
 class _Placed(NamedTuple):
-    """A graph on the device, and the recorded runs that draw from it."""
+    """A graph on the device by one version of its fields.
+
+    Attributes:
+        topology: The graph.
+        timed: The times of its edges, where they are drawn by time.
+        plans: What is known of batches, by the vertex types that have seeds.
+        recorded: Runs that draw from it; None: no batches are recorded.
+    """
 
     topology: Topology
-    recorded: queue.SimpleQueue[RecordedRun] | None
+    timed: TimedEdges | None
+    plans: dict[tuple[bool, ...], Plan]
+    recorded: queue.SimpleQueue[RecordedRun] | None = None
 
 
 def _picks(graph: Graph, sampler: Any) -> list[list[int]]:
