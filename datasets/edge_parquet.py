@@ -72,8 +72,7 @@ def read_parquet(reading: Reading, *, relabel: bool) -> None:
     """
     rows = reading.rows
     with (
-        rows.folder() as folder,
-        Connection(folder, reading.room_of_rows) as connection,
+        Connection(reading.room_of_rows, rows.folder) as connection,
         file_source(rows.path) as source,
     ):
         table = parquet_table(connection, rows.path, source)

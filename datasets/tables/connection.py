@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -47,25 +48,26 @@ _DTYPES: dict[str, np.dtype[Any]] = {
 
 
 class Connection:
-    """A database of our own in memory, which spills into ``folder``; a context manager.
+    """A database of our own in memory, which spills into a folder of its own; a context manager.
 
     SQL of ours names tables and columns by :func:`quoted`, and passes values as parameters.
 
     Args:
-        folder: For what does not fit into memory; its maker removes it.
         room: Bytes that the process may take beyond what it holds now. 0: nothing is kept, so that
             little is enough.
+        inside: Where the folder is made. Default: where the system has temporary files.
     """
 
-    def __init__(self, folder: Path, room: int) -> None:
+    def __init__(self, room: int, inside: Path | None = None) -> None:
         import duckdb  # late: 0.2 s, and most imports of graphs need none of it
 
+        self._folder = tempfile.TemporaryDirectory(prefix="pagraph-", dir=inside)
         limit = _limit(room)
         self._registered: dict[str, Any] = {}
         self.sql = duckdb.connect(
             config={
                 "memory_limit": f"{limit // 2**20}MiB",
-                "temp_directory": str(folder),
+                "temp_directory": self._folder.name,
                 "threads": min(usable_cpus(), _MOST_THREADS, max(limit // _THREAD_BYTES, 1)),
                 # Nothing is downloaded, and no Python variable is taken for a table.
                 "autoinstall_known_extensions": False,
@@ -84,6 +86,7 @@ class Connection:
 
     def __exit__(self, *error: object) -> None:
         self.sql.close()
+        self._folder.cleanup()
 
     def run(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Execute a statement; all rows of its result, which is small."""

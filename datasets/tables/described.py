@@ -4,7 +4,6 @@ fields."""
 from __future__ import annotations
 
 import re
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -63,7 +62,7 @@ def read_tables(path: StrPath) -> Graph:
             field is no numbers.
     """
     room = reading_room() // 2
-    with tempfile.TemporaryDirectory() as folder, Connection(Path(folder), room) as connection:
+    with Connection(room) as connection:
         return _read(connection, Path(path))
 
 

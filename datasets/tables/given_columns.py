@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import tempfile
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -43,10 +41,7 @@ def typed_rows(name: str, value: Any) -> tuple[Tensor, FieldNote | None]:
     table = value if column is None else column
     owner = name if column is None else "field"
     room = work_memory(None, LEAST_LIMIT + BEYOND_LIMIT, whom="a table")
-    with (
-        tempfile.TemporaryDirectory(prefix="pagraph-") as folder,
-        Connection(Path(folder), room) as connection,
-    ):
+    with Connection(room) as connection:
         source = registered(connection, owner, table, "pagraph rows")
         _, looks = look_at(connection, source, list(source.columns))
         times = [look for look in looks if look.family == "time"]

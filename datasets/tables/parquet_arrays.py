@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import tempfile
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -56,11 +54,7 @@ class _Part:
 
 def read_parquet_array(path: StrPath, scratch: Scratch | None) -> Tensor:
     """All columns of a Parquet file side by side; see :func:`columns_side_by_side`."""
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        Connection(Path(folder), 0) as connection,
-        file_source(path) as source,
-    ):
+    with Connection(0) as connection, file_source(path) as source:
         table = parquet_table(connection, path, source)
         values, width = columns_side_by_side(connection, table, scratch)
     return values.mapped().reshape(-1, width)
