@@ -3,7 +3,7 @@ edges."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -234,7 +234,12 @@ class _Builder:
         columns = [column for column in vertex.columns if column.field]
         stores = [self._store(column.dtype) for column in columns]
         fields = graph.node_fields(vertex.name)
-        read_columns(self._connection, vertex.relation, columns, stores, self._ticks.add)
+        values = ", ".join(column.sql for column in columns)
+        query = f"select {values} from {quoted(vertex.relation)}"
+        for batch in self._connection.batches(query) if columns else ():
+            for store, numbers in zip(stores, batch, strict=True):
+                store.append(numbers.view(store.dtype))
+            self._ticks.add(len(batch[0]) // max(columns[0].width, 1))
         for column, store in zip(columns, stores, strict=True):
             fields[column.field] = shaped(store, column)
             fields.columns[column.field] = column.name
@@ -282,22 +287,6 @@ class _Builder:
             store.remove()
             return None
         return store.mapped()
-
-
-def read_columns(
-    connection: Connection,
-    relation: str,
-    columns: Sequence[Column],
-    stores: Sequence[Store],
-    added: Callable[[int], None] | None = None,
-) -> None:
-    """Read the fields that columns become into stores; ``added`` is called with numbers of rows."""
-    values = ", ".join(column.sql for column in columns)
-    for batch in connection.batches(f"select {values} from {quoted(relation)}") if columns else ():
-        for store, numbers in zip(stores, batch, strict=True):
-            store.append(numbers.view(store.dtype))
-        if added is not None:
-            added(len(batch[0]) // max(columns[0].width, 1))
 
 
 def shaped(store: Store, column: Column) -> Tensor:

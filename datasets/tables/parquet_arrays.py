@@ -2,54 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
 from torch import Tensor
 
 from ...errors import FormatError
-from ...system.arrays import Array
 from ...system.budget import check_fits
 from ...system.checks import StrPath
 from ..column_files import Scratch, Store, new_column
-from ..numbers import check_beside
-from .columns import DTYPES, array_value, list_item, look_at
+from .columns import DTYPES, array_value, cast_to, joint_dtype, list_item, look_at, side_by_side
 from .connection import Connection, quoted
 from .parquet import parquet_table
-from .schema import Table
+from .schema import Column, Table
 from .text import file_source
-
-
-@dataclass(frozen=True)
-class _Part:
-    """A column of numbers, or of lists of them.
-
-    Attributes:
-        name: The column.
-        item: DuckDB's type of a number.
-        width: Numbers in a list; None of a column of numbers.
-    """
-
-    name: str
-    item: str
-    width: int | None = None
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        return np.dtype(DTYPES[self.item])
-
-    @property
-    def sql(self) -> str:
-        """Its values, booleans as bytes."""
-        if self.width is not None:
-            return array_value(self.name, DTYPES[self.item], self.width)
-        kind = "UTINYINT" if self.item == "BOOLEAN" else self.item
-        return f"{quoted(self.name)}::{kind}"
-
-    def rows(self, values: Array) -> Array:
-        """Values of some rows, a column for each number."""
-        return values.view(self.dtype).reshape(-1, 1 if self.width is None else self.width)
 
 
 def read_parquet_array(path: StrPath, scratch: Scratch | None) -> Tensor:
@@ -76,40 +39,38 @@ def columns_side_by_side(
     """
     if not table.columns:
         raise FormatError(f"{table.name} must have at least 1 column, got none")
-    parts = _parts(connection, table)
-    dtype = np.result_type(*(part.dtype for part in parts))
-    values = new_column(scratch, dtype)
-    # A list of none casts to no array.
-    read = [part for part in parts if part.width != 0]
-    query = f"SELECT {', '.join(part.sql for part in read)} FROM {quoted(table.relation)}"
-    for batch in connection.batches(query) if read else ():
-        found = [part.rows(numbers) for part, numbers in zip(read, batch, strict=True)]
-        for part, numbers in zip(read, found, strict=True):
-            check_beside(f"{table.name}, column {part.name!r}", numbers, dtype)
-        values.append(np.concatenate(found, axis=1, dtype=dtype).reshape(-1))
+    columns = _columns(connection, table)
+    values = new_column(scratch, joint_dtype(columns))
+    for rows in side_by_side(connection, table.name, table.relation, columns):
+        values.append(rows)
         check_fits(table.name, values.nbytes, "numbers")
-    return values, sum(1 if part.width is None else part.width for part in parts)
+    return values, sum(column.width or bool(column.sql) for column in columns)
 
 
-def _parts(connection: Connection, table: Table) -> list[_Part]:
+def _columns(connection: Connection, table: Table) -> list[Column]:
     items = {n: list_item(k) if k.endswith("]") else k for n, k in table.columns.items()}
     for name, item in items.items():
         if item not in DTYPES:
             raise _other(table, name, table.columns[name])
-    parts = []
+    columns = []
     for look in look_at(connection, table, list(items))[1]:
         if look.missing:
             raise _other(table, look.name, "missing ones")
-        if look.low != look.high and look.family == "list":
+        dtype = DTYPES[items[look.name]]
+        if look.family != "list":
+            value = cast_to(quoted(look.name), dtype)
+            columns.append(Column(look.name, dtype=dtype, sql=value))
+            continue
+        if look.low != look.high:
             raise FormatError(
                 f"{table.name}, column {look.name!r} must hold lists of the same length, got "
                 f"{look.low} to {look.high}"
             )
         if look.has_holes:
             raise _other(table, look.name, "missing ones")
-        width = look.high if look.family == "list" else None
-        parts.append(_Part(look.name, items[look.name], width))
-    return parts
+        value = array_value(look.name, dtype, look.high) if look.high else ""
+        columns.append(Column(look.name, dtype=dtype, sql=value, width=look.high))
+    return columns
 
 
 def _other(table: Table, name: str, got: str) -> FormatError:
