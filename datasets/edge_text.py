@@ -348,8 +348,7 @@ def _table(reading: Reading, way: Way, columns: Sequence[EdgeColumn]) -> Iterato
     edges = f"WHERE NOT {comment}" if way.is_direct else ""
     with Connection(reading.room_of_rows, reading.rows.folder) as connection:
         try:
-            with way.source() as source:
-                relation = way.lines.of(source, way.skip)
+            with way.relation() as relation:
                 connection.run(
                     f"CREATE TABLE rows AS SELECT * FROM "
                     f"(SELECT {', '.join(chosen)} FROM {relation}) {edges}"

@@ -56,18 +56,22 @@ class Connection:
         room: Bytes that the process may take beyond what it holds now. 0: nothing is kept, so that
             little is enough.
         inside: Where the folder is made. Default: where the system has temporary files.
+
+    Attributes:
+        folder: It goes when the connection is closed.
     """
 
     def __init__(self, room: int, inside: Path | None = None) -> None:
         import duckdb  # late: 0.2 s, and most imports of graphs need none of it
 
         self._folder = tempfile.TemporaryDirectory(prefix="pagraph-", dir=inside)
+        self.folder = Path(self._folder.name)
         limit = _limit(room)
         self._registered: dict[str, Any] = {}
         self.sql = duckdb.connect(
             config={
                 "memory_limit": f"{limit // 2**20}MiB",
-                "temp_directory": self._folder.name,
+                "temp_directory": str(self.folder),
                 "threads": min(usable_cpus(), _MOST_THREADS, max(limit // _THREAD_BYTES, 1)),
                 # Nothing is downloaded, and no Python variable is taken for a table.
                 "autoinstall_known_extensions": False,

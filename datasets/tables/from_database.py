@@ -104,7 +104,8 @@ def database_schema(source: StrPath, *, memory: int | str | None = None, **optio
     orphans = options.pop("orphans", None) or "error"
     room = work_memory(memory, LEAST_MEMORY, whom="a database")
     with _planned(source, room, **options) as (connection, schema, _task):
-        return with_counts(connection, schema, orphans=orphans)
+        connection.limit(room // 2)
+        return with_counts(connection, schema, room // 2, orphans=orphans)
 
 
 @contextmanager

@@ -54,7 +54,7 @@ def typed_rows(name: str, value: Any) -> tuple[Tensor, FieldNote | None]:
         rule = Rule(connection, graph_unit(times), Filling(), "fill them first")
         columns = [_checked(name, rule, look) for look in looks]
         for one in columns:
-            if column is None and (one.unit or one.words):
+            if column is None and one.note is not None:
                 raise TypeError(
                     f"field {name!r} must have columns of numbers alone, got {one.kind} in "
                     f"{one.name!r}: give this column as a field of its own"
@@ -66,8 +66,7 @@ def typed_rows(name: str, value: Any) -> tuple[Tensor, FieldNote | None]:
         width = sum(one.width or 1 for one in columns)
         return store.mapped().reshape(-1, width), None
     (only,) = columns
-    note = FieldNote(only.unit, only.words) if only.unit or only.words else None
-    return shaped(store, only), note
+    return shaped(store, only), only.note
 
 
 def _as_table(name: str, value: Any) -> Any:
