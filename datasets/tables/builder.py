@@ -20,7 +20,6 @@ from ..edge_sort import LEAST_ROOM, EdgeColumns, InFiles, sort_edges
 from .choices import check_orphans
 from .connection import Connection, quoted
 from .keys import as_key, missing_from
-from .numbering import padded_blocks
 from .row_numbers import LOST, Kinds, RowNumbers
 from .schema import Column, End, Link, Schema, VertexTable
 
@@ -257,7 +256,7 @@ class _Builder:
         store = self._store("uint8")
         width = max(int(width), 1)
         try:
-            for words in padded_blocks(self._connection, f"select {key} from {rows}", width):
+            for words in self._connection.padded(f"select {key} from {rows}", width):
                 store.append(words.reshape(-1))
         except FormatError as error:
             shown = printable(f"{vertex.name}.{vertex.key[0]}")

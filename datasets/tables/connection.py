@@ -140,9 +140,9 @@ class Connection:
             cursor.register("pagraph stream", rows)
             cursor.execute(f'create table {quoted(name)} as select {values} from "pagraph stream"')
 
-    def texts(self, query: str) -> Iterator[tuple[Array, Array]]:
+    def padded(self, query: str, longest: int) -> Iterator[Array]:
         """Yield the one column of a query, texts that are ids, some rows at a time: the bytes of
-        each, and all bytes one after the other.
+        each, padded with zeros to the ``longest``.
 
         Raises:
             FormatError: One has a zero byte, which is what ids are padded with.
@@ -163,7 +163,12 @@ class Connection:
                     begin, end = offsets[row : row + 2] - offsets[0]
                     found = bytes(data[begin:end])
                     raise zero_byte(found.decode("utf-8", "replace"))
-                yield np.diff(offsets), data
+                lengths = np.diff(offsets)
+                words = np.zeros((len(lengths), longest), dtype=np.uint8)
+                # Row by row the bytes of a batch follow each other, and so do the places that
+                # they fill.
+                words[np.arange(longest) < lengths[:, None]] = data
+                yield words
 
     def _cursor(self) -> Any:
         cursor = self.sql.cursor()

@@ -26,8 +26,7 @@ from .columns import family
 from .connection import Connection, quoted
 from .named_columns import check_columns, load_text
 from .numbering import padded_words
-from .parquet import parquet_table
-from .parquet_arrays import columns_side_by_side
+from .parquet import columns_side_by_side, parquet_table
 from .schema import Table
 from .text import file_source
 from .text_numbers import MOST_CHARACTERS, NoIntegerError, number_columns, numbers_of
