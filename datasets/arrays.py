@@ -28,7 +28,7 @@ from ..system.torch_file import load_saved
 from .column_files import Scratch
 from .paths import TEXTS
 from .tables.number_tables import read_numbers
-from .tables.parquet_arrays import read_parquet_array
+from .tables.parquet import read_parquet_array
 
 _log = logging.getLogger(__name__)
 

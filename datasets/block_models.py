@@ -6,46 +6,17 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ..graph.graph import CSC, EdgeType, Graph, id_dtype
+from ..graph.graph import CSC, EdgeType, id_dtype
 from ..seeds.keys import derive_key
 from ..system.arrays import Array, Float64Array
 from ..system.progress import Progress
-from .edges import Ids, csc_of_pairs, drop_repeats, graph_of, mirror
-from .random_fields import bit_rows, for_ranges, label_rows, mask_rows, normal_rows
-
-
-def draw_sbm(
-    num_nodes: int,
-    num_edges: int,
-    num_classes: int,
-    *,
-    homophily: float,
-    exponent: float,
-    num_features: int,
-    feature_noise: float,
-    fractions: tuple[float, float, float],
-    seed: int,
-    progress: Progress | None,
-) -> Graph:
-    """The graph of :func:`~pagraph.datasets.sbm`, whose arguments are checked there."""
-    labels = label_rows(num_nodes, num_classes, derive_key(seed, 0))[:]
-    blocks = Blocks.of(labels, power_weights(num_nodes, exponent, derive_key(seed, 1)), num_classes)
-    src, dst = draw_edges(blocks, blocks, homophily, num_edges, derive_key(seed, 2), progress)
-    src, dst = drop_repeats(src, dst, num_nodes, undirected=True)
-    src, dst, _ = mirror(src, dst)
-    feat = noisy_features(labels, num_classes, num_features, feature_noise, derive_key(seed, 3))
-    masks: dict[str, Any] = {**mask_rows(num_nodes, fractions, derive_key(seed, 4))}
-    graph = graph_of(src, dst, num_nodes)
-    for name, rows in {"feat": feat, "label": labels, **masks}.items():
-        graph.set_field(name, rows[:])
-    return graph
-
+from .edges import Ids, csc_of_pairs
+from .random_fields import bit_rows, for_ranges, label_rows, normal_rows
 
 _SEPARATION = 4.0  # of two class centroids, in deviations of the noise around them, over sqrt(2)
 
@@ -169,64 +140,23 @@ _REVERSES: dict[EdgeType, EdgeType] = {
     _WRITES: ("paper", "written_by", "author"),
     _WORKS: ("institution", "employs", "author"),
 }
+_DRAWN = (_WRITES, _CITES, _WORKS)
 
 
-def draw_citation(
-    counts: dict[str, int],
-    *,
-    authorships: float,
-    citations: float,
-    num_classes: int,
-    homophily: float,
-    exponent: float,
-    widths: dict[str, int],
-    feature_noise: float,
-    fractions: tuple[float, float, float],
-    seed: int,
-    progress: Progress | None,
-) -> Graph:
-    """The graph of :func:`~pagraph.datasets.citation`, whose arguments are checked there."""
-    labels = {
-        t: label_rows(n, num_classes, derive_key(seed, 0, i))[:]
-        for i, (t, n) in enumerate(counts.items())
-    }
-    blocks = {
-        t: Blocks.of(labels[t], power_weights(n, exponent, derive_key(seed, 1, i)), num_classes)
-        for i, (t, n) in enumerate(counts.items())
-    }
-    drawn = {
-        _WRITES: int(authorships * counts["paper"]),
-        _CITES: int(citations * counts["paper"]),
-        _WORKS: counts["author"],
-    }
-    csc = _structure(blocks, drawn, homophily, derive_key(seed, 2), progress)
-    graph = Graph(csc, counts)
-    for place, (name, width) in enumerate(widths.items()):
-        feat = noisy_features(
-            labels[name], num_classes, width, feature_noise, derive_key(seed, 3, place)
-        )
-        graph.set_field("feat", feat, node_type=name)
-    masks: dict[str, Any] = {**mask_rows(counts["paper"], fractions, derive_key(seed, 4))}
-    for name, rows in {"label": labels["paper"], **masks}.items():
-        graph.set_field(name, rows[:], node_type="paper")
-    return graph
-
-
-def _structure(
+def citation_edges(
     blocks: dict[str, Blocks],
-    drawn: dict[EdgeType, int],
+    counts: tuple[int, int, int],
     homophily: float,
     key: int,
     progress: Progress | None,
 ) -> dict[EdgeType, CSC]:
-    """Draw the CSC of every edge type; a reverse type has the edge ids of the type that it
-    reverses."""
+    """Draw the CSC of every edge type of :func:`~pagraph.datasets.citation`, as many edges of each
+    as ``counts`` says; a reverse type has the edge ids of the type that it reverses."""
     result: dict[EdgeType, CSC] = {}
     before = 0
-    total = sum(drawn.values())
-    for place, (edge_type, count) in enumerate(drawn.items()):
+    for place, (edge_type, count) in enumerate(zip(_DRAWN, counts, strict=True)):
         source, target = blocks[edge_type[0]], blocks[edge_type[2]]
-        tell = None if progress is None else partial(_tell, progress, before, total)
+        tell = None if progress is None else partial(_tell, progress, before, sum(counts))
         before += count
         src, dst = draw_edges(source, target, homophily, count, derive_key(key, place), tell)
         # Nothing cites itself.

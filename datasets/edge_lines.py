@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import array
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from torch import Tensor
@@ -27,11 +27,18 @@ from .edge_rows import (
 )
 from .numbers import FIELD_BYTES
 from .original_ids import check_words, word_rows
-from .text_blocks import Block, OpenQuoteError, cut, first_line, read_blocks, separator_of
+from .text_blocks import (
+    Block,
+    OpenQuoteError,
+    cut,
+    first_line,
+    numbered_lines,
+    read_blocks,
+    separator_of,
+)
 
 # Lines of Unix, Windows and old Macs alike.
 _LINE = re.compile(rb"[^\r\n]+")
-_WORD_LINE = re.compile(r"[^\r\n]+")
 # Spaces, tabs, commas and semicolons separate; several spaces are one separator.
 _FIELD = re.compile(rb"[^ \t,;]+")
 # Two integers at the beginning of a line, and the text behind them. At most 99 digits: Python takes
@@ -318,23 +325,17 @@ def _append_fields(
 
 
 def _text_lines(path: StrPath, block: Block) -> list[tuple[int, str]]:
-    """List number and text of the lines that are neither empty nor comments."""
+    """List number and text, without blanks around it, of the lines that are neither empty nor
+    comments."""
     try:
         text = block.data.decode("utf-8")
     except UnicodeDecodeError as error:
         raise FormatError(f"{path} must be UTF-8 text: {error}") from None
     return [
-        (number, line) for number, line in _numbered(text, block.first_line) if line[0] not in "#%"
+        (number, line)
+        for number, padded in numbered_lines(text, block.first_line)
+        if (line := padded.strip(BLANKS)) and line[0] not in "#%"
     ]
-
-
-def _numbered(text: str, first: int) -> Iterator[tuple[int, str]]:
-    """Lines that are not empty, without blanks around them, and their numbers."""
-    for number, part in enumerate(text.split("\n"), first):
-        for match in _WORD_LINE.finditer(part):
-            line = match[0].strip(BLANKS)
-            if line:
-                yield number, line
 
 
 def _sorted_words(names: list[str]) -> tuple[Int64Array, Tensor]:

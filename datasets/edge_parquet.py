@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ..errors import FormatError
-from ..graph.fields import FieldNote
 from ..system.budget import check_fits
 from .edge_rows import SOURCE_WORDS, TARGET_WORDS, EdgeColumn, Reading
 from .edge_text import number_rows
@@ -72,8 +71,7 @@ def read_parquet(reading: Reading, *, relabel: bool) -> None:
     """
     rows = reading.rows
     with (
-        rows.folder() as folder,
-        Connection(folder, reading.room_of_rows) as connection,
+        Connection(reading.room_of_rows, rows.folder) as connection,
         file_source(rows.path) as source,
     ):
         table = parquet_table(connection, rows.path, source)
@@ -170,9 +168,8 @@ def _typed_values(
         if made.field and not made.width:
             # What becomes an integer keeps it, and is not looked at as numbers are.
             dtype = np.dtype(bool if made.dtype == "bool" else np.int64)
-            note = FieldNote(made.unit, made.words) if made.unit or made.words else None
             field = replace(column.field, dtype=dtype)
-            as_field = replace(column, field=field, note=note)
+            as_field = replace(column, field=field, note=made.note)
             found[column.place] = _Values(as_field, f"({made.sql})::BIGINT")
         elif column.required:
             raise FormatError(

@@ -3,9 +3,7 @@ of a file these are."""
 
 from __future__ import annotations
 
-import contextlib
-import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -250,14 +248,11 @@ class EdgeRows:
             column.flush()
         return self._ends
 
-    @contextlib.contextmanager
-    def folder(self) -> Iterator[Path]:
-        """A folder for what does not fit into memory meanwhile."""
-        if self._scratch is not None:
-            yield self._scratch.folder
-            return
-        with tempfile.TemporaryDirectory() as folder:
-            yield Path(folder)
+    @property
+    def folder(self) -> Path | None:
+        """Where there is room for what does not fit into memory meanwhile; None: where the system
+        has temporary files."""
+        return None if self._scratch is None else self._scratch.folder
 
     def fields(self, take: Callable[[NumberColumn], Any]) -> dict[str, Any]:
         """What ``take`` makes of the numbers of each field; says which columns stayed behind."""

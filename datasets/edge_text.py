@@ -346,11 +346,9 @@ def _table(reading: Reading, way: Way, columns: Sequence[EdgeColumn]) -> Iterato
     # Behind a pipe comments are gone, and a quoted word may begin as they do.
     comment = "coalesce(starts_with(s, '#') OR starts_with(s, '%'), false)"
     edges = f"WHERE NOT {comment}" if way.is_direct else ""
-    room = reading.room_of_rows
-    with reading.rows.folder() as folder, Connection(folder, room) as connection:
+    with Connection(reading.room_of_rows, reading.rows.folder) as connection:
         try:
-            with way.source() as source:
-                relation = way.lines.of(source, way.skip)
+            with way.relation() as relation:
                 connection.run(
                     f"CREATE TABLE rows AS SELECT * FROM "
                     f"(SELECT {', '.join(chosen)} FROM {relation}) {edges}"

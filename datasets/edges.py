@@ -1,12 +1,10 @@
-"""Edge arrays: reverse edges added, repeated edges dropped, a CSC or graph made of them."""
+"""Edge arrays: reverse edges added, repeated edges dropped, a CSC made of them; how many vertices
+are plausible."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 import torch
-from torch import Tensor
 
 from ..errors import FormatError
 from ..graph.graph import CSC, Graph, id_dtype
@@ -52,15 +50,6 @@ def drop_repeats(
     keys += high
     first, second = np.divmod(_distinct(keys[src != dst]), num_nodes)
     return first.astype(src.dtype), second.astype(dst.dtype)
-
-
-def mirrored(
-    src: Ids, dst: Ids, fields: Mapping[str, Tensor]
-) -> tuple[Ids, Ids, dict[str, Tensor]]:
-    """:func:`mirror`, with fields of the edges: the other direction of an edge gets its rows."""
-    src, dst, origin = mirror(src, dst)
-    rows = torch.from_numpy(origin)
-    return src, dst, {name: values[rows] for name, values in fields.items()}
 
 
 def check_simple(num_nodes: int) -> None:
@@ -142,38 +131,3 @@ def most_nodes(num_edges: int) -> int:
     # One id in 16 must be in use. With fewer, they are most likely account numbers, or a hostile
     # file asks for gigabytes of index with a line of text.
     return max(ANY_ID, 16 * num_edges)
-
-
-def build_graph(
-    path: StrPath,
-    src: Ids,
-    dst: Ids,
-    num_nodes: int | None,
-    *,
-    edata: Mapping[str, Tensor] | None = None,
-    undirected: bool = False,
-) -> Graph:
-    """Build the graph of the edges that ``path`` holds, in both directions if ``undirected``.
-
-    Args:
-        path: The file, for errors.
-        src: Source ids.
-        dst: Target ids.
-        num_nodes: Number of vertices. Default: the largest id plus 1.
-        edata: Edge fields in the file's order; the other direction of an edge gets the same rows.
-        undirected: Add the other direction of each edge but self-loops.
-
-    Raises:
-        FormatError: Ids are no integers or not below ``num_nodes``, a field has another length, or
-            the vertices do not fit into memory.
-    """
-    count = count_nodes(path, src, dst) if num_nodes is None else num_nodes
-    check_size(path, count)
-    fields = dict(edata or {})
-    if undirected:
-        src, dst, fields = mirrored(src, dst, fields)
-    try:
-        return Graph.from_coo(src, dst, count, edata=fields)
-    except (TypeError, ValueError) as error:
-        # The graph's own checks: ids out of range, fields of another length.
-        raise FormatError(f"{path}: {error}") from error

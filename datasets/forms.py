@@ -244,9 +244,16 @@ def database_form(source: StrPath, options: Mapping[str, Any]) -> dict[str, Any]
     if form is not _DATABASE:
         raise ValueError(f"dry_run=True must come with a database, got {form.what}")
     others = {name: value for name, value in options.items() if name not in PARTS}
-    given = form.chosen(others)
-    given["parts"] = {part: options.get(part) for part in PARTS}
-    check_choices(given)
+    return _asked(form, others, dict(options))
+
+
+def _asked(form: Form, options: Mapping[str, Any], fields: dict[str, Any]) -> dict[str, Any]:
+    """The options of a form's reader. A database's takes the sets out of ``fields``: they are of
+    the task's rows, and set with these."""
+    given = form.chosen(options)
+    if form is _DATABASE:
+        given["parts"] = {part: fields.pop(part, None) for part in PARTS}
+        check_choices(given)
     return given
 
 
@@ -342,20 +349,17 @@ def read_graph(
     options |= {"weight": weight, "field": field, "time": time, "header": header}
     options |= {"tables": tables, "skip_tables": skip_tables, "skip_columns": skip_columns}
     options |= {"schema": schema, "keys": keys, "times": times, "orphans": orphans}
-    given = form.chosen(options | {"missing": missing, "task": task})
-    if form is _DATABASE:
-        given["parts"] = {"train": train, "val": val, "test": test}
-        check_choices(given)
-        # They are of the task's rows, and set with these.
-        train, val, test = None, None, None
+    fields: dict[str, Any] = {"features": features, "labels": labels}
+    fields |= {"train": train, "val": val, "test": test}
+    given = _asked(form, options | {"missing": missing, "task": task}, fields)
     if "progress" in form.options:
         given["progress"] = progress
-    check_files((features, labels, train, val, test))
+    check_files(fields.values())
     from .given_fields import add_fields
 
     with in_memory(memory):
         graph = form.read(source, **given)
-        add_fields(graph, features=features, labels=labels, train=train, val=val, test=test)
+        add_fields(graph, **fields)
     return graph
 
 
@@ -392,10 +396,7 @@ def import_graph(
     """
     form = source_form(source)
     fields = {name: options.pop(name, None) for name in ("features", "labels", *PARTS)}
-    given = form.chosen(options)
-    if form is _DATABASE:
-        given["parts"] = {part: fields.pop(part) for part in PARTS}
-        check_choices(given)
+    given = _asked(form, options, fields)
     check_files(fields.values())
     if form.name == "folder":
         folder_form(source)

@@ -1,7 +1,8 @@
-"""Generators of graphs that look like real ones: their arguments, which are checked here.
+"""Generators of graphs that look like real ones: what their arguments must be, and how they are
+drawn.
 
-What draws is imported by a call, so that the command line does not wait for torch to say what is
-wrong with an option.
+The parts that draw are imported by a call, so that the command line does not wait for torch to say
+what is wrong with an option.
 """
 
 from __future__ import annotations
@@ -89,19 +90,28 @@ def rmat(
             f"feature_dtype must be one of {', '.join(FEATURE_DTYPES)}, got {feature_dtype!r}"
         )
     _check_quadrants(probabilities, noise)
-    from .rmat_graphs import RmatEdges, make_rmat, rmat_fields
+    from .edge_sort import write_bounded
+    from .edges import check_simple
+    from .rmat_graphs import RmatEdges, rmat_fields
 
-    return make_rmat(
-        RmatEdges.of(scale, count, probabilities, noise, seed),
-        rmat_fields(2**scale, num_features, feature_dtype, num_classes, fractions, seed),
-        undirected=undirected,
-        simple=simple,
-        out=out,
-        memory=memory,
-        store=store,
-        origin=origin,
-        progress=progress,
-    )
+    edges = RmatEdges.of(scale, count, probabilities, noise, seed)
+    fields = rmat_fields(2**scale, num_features, feature_dtype, num_classes, fractions, seed)
+    if simple:
+        check_simple(edges.num_nodes)
+    if out is not None:
+        return write_bounded(
+            lambda files: edges.sorted_in(files, undirected=undirected, simple=simple),
+            out,
+            memory=memory,
+            computed=fields,
+            store=store,
+            origin=origin,
+            progress=progress,
+        )
+    graph = edges.in_memory(progress, undirected=undirected, simple=simple)
+    for name, rows in fields.items():
+        graph.set_field(name, rows[:])
+    return graph
 
 
 def _check_rmat(
@@ -188,20 +198,23 @@ def sbm(
     _check_sbm(num_nodes, count, num_classes, num_features)
     _check_model(num_classes, homophily, exponent, feature_noise)
     check_fractions(fractions)
-    from .block_models import draw_sbm
+    from ..seeds.keys import derive_key
+    from .block_models import Blocks, draw_edges, noisy_features, power_weights
+    from .edges import drop_repeats, graph_of, mirror
+    from .random_fields import label_rows, mask_rows
 
-    return draw_sbm(
-        num_nodes,
-        count,
-        num_classes,
-        homophily=homophily,
-        exponent=exponent,
-        num_features=num_features,
-        feature_noise=feature_noise,
-        fractions=fractions,
-        seed=seed,
-        progress=progress,
-    )
+    labels = label_rows(num_nodes, num_classes, derive_key(seed, 0))[:]
+    blocks = Blocks.of(labels, power_weights(num_nodes, exponent, derive_key(seed, 1)), num_classes)
+    src, dst = draw_edges(blocks, blocks, homophily, count, derive_key(seed, 2), progress)
+    src, dst = drop_repeats(src, dst, num_nodes, undirected=True)
+    src, dst, _ = mirror(src, dst)
+    graph = graph_of(src, dst, num_nodes)
+    feat = noisy_features(labels, num_classes, num_features, feature_noise, derive_key(seed, 3))
+    graph.set_field("feat", feat)
+    graph.set_field("label", labels)
+    for name, rows in mask_rows(num_nodes, fractions, derive_key(seed, 4)).items():
+        graph.set_field(name, rows[:])
+    return graph
 
 
 def _check_sbm(num_nodes: int, num_edges: int, num_classes: int, num_features: int) -> None:
@@ -294,21 +307,28 @@ def citation(
     _check_citation(counts, authorships, citations, num_classes, num_features, num_author_features)
     _check_model(num_classes, homophily, exponent, feature_noise)
     check_fractions(fractions)
-    from .block_models import draw_citation
+    from ..graph.graph import Graph
+    from ..seeds.keys import derive_key
+    from .block_models import Blocks, citation_edges, noisy_features, power_weights
+    from .random_fields import label_rows, mask_rows
 
-    return draw_citation(
-        counts,
-        authorships=authorships,
-        citations=citations,
-        num_classes=num_classes,
-        homophily=homophily,
-        exponent=exponent,
-        widths={"paper": num_features, "author": num_author_features},
-        feature_noise=feature_noise,
-        fractions=fractions,
-        seed=seed,
-        progress=progress,
-    )
+    labels = {}
+    blocks = {}
+    for place, (ntype, count) in enumerate(counts.items()):
+        labels[ntype] = label_rows(count, num_classes, derive_key(seed, 0, place))[:]
+        weights = power_weights(count, exponent, derive_key(seed, 1, place))
+        blocks[ntype] = Blocks.of(labels[ntype], weights, num_classes)
+    drawn = (int(authorships * num_papers), int(citations * num_papers), authors)
+    graph = Graph(citation_edges(blocks, drawn, homophily, derive_key(seed, 2), progress), counts)
+    widths = {"paper": num_features, "author": num_author_features}
+    for place, (ntype, width) in enumerate(widths.items()):
+        key = derive_key(seed, 3, place)
+        feat = noisy_features(labels[ntype], num_classes, width, feature_noise, key)
+        graph.set_field("feat", feat, node_type=ntype)
+    graph.set_field("label", labels["paper"], node_type="paper")
+    for name, rows in mask_rows(num_papers, fractions, derive_key(seed, 4)).items():
+        graph.set_field(name, rows[:], node_type="paper")
+    return graph
 
 
 def _check_citation(

@@ -27,9 +27,10 @@ from .arrays import (
     one_column,
     unread_npz,
 )
+from .edge_graph import build_graph
 from .edge_rows import EdgeColumn, EdgeRows, Reading
 from .edge_text import read_integers
-from .edges import build_graph, check_count, check_size
+from .edges import check_count, check_size
 from .numbers import NumberField, number_array
 from .text_blocks import first_line, read_blocks
 

@@ -23,10 +23,11 @@ from ..system.progress import Progress
 from ..system.torch_file import load_saved
 from .arrays import left_behind, one_column
 from .column_files import Scratch
+from .edge_graph import GivenEdges
 from .edge_rows import EdgeRows, Reading
 from .edge_sort import EdgeColumns, InFiles
 from .edge_text import read_integers
-from .ogb_arrays import RawArrays, RawEdges
+from .ogb_arrays import RawArrays
 from .ogb_graph import LINKS_LEFT, SETS, graph_of, set_masks
 from .paths import OGB_TABLES, PARTS
 from .tables.number_tables import read_numbers
@@ -100,7 +101,7 @@ class _RawTables:
             self.counts = {NODE_TYPE: _single_count(self._places.raw)}
             self.edge_types = [EDGE_TYPE]
 
-    def edges(self, etype: EdgeType) -> RawEdges:
+    def edges(self, etype: EdgeType) -> GivenEdges:
         """The edges of a type, with their fields."""
         folder = self._places.edges(etype)
         table = _table(folder, _EDGES)
@@ -111,7 +112,7 @@ class _RawTables:
         read_integers(Reading(rows, header=False, progress=self._progress))
         _check_count(_table(folder, _EDGE_COUNT), table, len(rows))
         counts = self.counts[etype[0]], self.counts[etype[2]]
-        return RawEdges(str(table), EdgeColumns(counts, *rows.ends), fields)
+        return GivenEdges(str(table), EdgeColumns(counts, *rows.ends), fields)
 
     def node_fields(self, ntype: str) -> dict[str, Tensor]:
         """The fields of the vertices of a type."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -17,6 +16,7 @@ from ..graph.mapped import MappedFile
 from ..system.arrays import Array
 from .arrays import array_tensor, left_behind, load_npz, one_column, unread_npz
 from .column_files import MemoryColumn, Scratch
+from .edge_graph import GivenEdges
 from .edge_sort import EdgeColumns
 from .npz_file import file_arrays
 from .paths import COUNTS
@@ -30,15 +30,6 @@ _LABELS = "node-label.npz"
 _EDGES_BY_TYPE, _COUNTS_BY_TYPE, _EDGE_COUNTS_BY_TYPE = (
     f"{name}{_BY_TYPE}.npz" for name in ("edge_index", "num_nodes", "num_edges")
 )
-
-
-@dataclass(frozen=True, eq=False)
-class RawEdges:
-    """Edges of one type: where they are, their ends, not checked yet, and their fields."""
-
-    where: str
-    ends: EdgeColumns
-    fields: dict[str, Tensor]
 
 
 class RawArrays:
@@ -146,7 +137,7 @@ class RawArrays:
                 arrays[name] = {EDGE_TYPE if of_edges else NODE_TYPE: array}
         return cls(file, arrays, is_typed=False, in_files=in_files)
 
-    def edges(self, etype: EdgeType) -> RawEdges:
+    def edges(self, etype: EdgeType) -> GivenEdges:
         """The edges of a type, with their fields."""
         src, dst = self._edges[etype]
         fields = self._fields("edge", etype, self.edge_types)
@@ -154,7 +145,7 @@ class RawArrays:
         counts = self.counts[etype[0]], self.counts[etype[2]]
         columns = MemoryColumn.of(src), MemoryColumn.of(dst)
         ends = EdgeColumns(counts, *columns, mapping=mapping)
-        return RawEdges(f"{self._path}{_of(etype)}", ends, fields)
+        return GivenEdges(f"{self._path}{_of(etype)}", ends, fields)
 
     def node_fields(self, ntype: str) -> dict[str, Tensor]:
         """The fields of the vertices of a type."""

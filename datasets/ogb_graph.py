@@ -3,8 +3,7 @@ masks."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -14,17 +13,16 @@ from torch import Tensor
 from ..errors import FormatError
 from ..graph.graph import EdgeType, Graph
 from ..graph.mapped import spilled
-from .column_files import Store, new_column
-from .edge_sort import InFiles, append_reverse, check_ends, sort_edges
+from .edge_graph import GivenEdges, copied
+from .edge_sort import InFiles
 from .edges import check_size
-from .ogb_arrays import RawEdges
 from .paths import PARTS
 
 SETS = dict(zip(PARTS, ("train", "valid", "test"), strict=True))
 """What OGB calls the sets of a split."""
 LINKS_LEFT = "sets of links, of which masks hold none; pagraph train --task links draws some"
 
-# Rows or edges at a time, where not all of them need fit into memory.
+# Rows at a time, where not all of them need fit into memory.
 _BLOCK_ROWS = 2**20
 
 
@@ -35,7 +33,7 @@ class Raw(Protocol):
     counts: dict[str, int]
     edge_types: list[EdgeType]
 
-    def edges(self, etype: EdgeType) -> RawEdges:
+    def edges(self, etype: EdgeType) -> GivenEdges:
         """The edges of a type, with their fields."""
 
     def node_fields(self, ntype: str) -> dict[str, Tensor]:
@@ -64,12 +62,7 @@ def graph_of(
     # One type after the other, so that files of edges in work are there for one alone.
     for etype in raw.edge_types:
         edges = raw.edges(etype)
-        _check_rows(edges)
-        check_ends(edges.ends, edges.where)
-        csc[etype] = sort_edges(edges.ends, files, mirrored=undirected, numbered=True)
-        edata[etype] = edges.fields
-        if undirected:
-            edata[etype] = {n: _both_ways(edges, r, files) for n, r in edges.fields.items()}
+        csc[etype], edata[etype] = edges.compressed(files, undirected=undirected)
         edges.ends.src.remove()
         edges.ends.dst.remove()
     graph = Graph(csc, raw.counts)
@@ -87,36 +80,6 @@ def graph_of(
     return graph
 
 
-def _check_rows(edges: RawEdges) -> None:
-    for name, values in edges.fields.items():
-        if len(values) != edges.ends.num_edges:
-            raise FormatError(
-                f"{edges.where}: field {name!r} must have a row per edge ({edges.ends.num_edges}), "
-                f"got {len(values)}"
-            )
-
-
-def _blocks(count: int) -> Iterator[slice]:
-    return (slice(begin, min(begin + _BLOCK_ROWS, count)) for begin in range(0, count, _BLOCK_ROWS))
-
-
-def _both_ways(edges: RawEdges, rows: Tensor, files: InFiles | None) -> Tensor:
-    """The rows of all edges, then those of the other direction."""
-    shape = rows.shape[1:]
-    column = _copied(rows, rows.dtype, files)
-    count = append_reverse(edges.ends, column, math.prod(shape))
-    return column.mapped().reshape(count, *shape)
-
-
-def _copied(rows: Tensor, dtype: torch.dtype, files: InFiles | None) -> Store:
-    """All numbers of some rows in another dtype."""
-    as_numpy = torch.empty(0, dtype=dtype, device="cpu").numpy().dtype
-    column = new_column(None if files is None else files.scratch, as_numpy)
-    for block in _blocks(len(rows)):
-        column.append(rows[block].to(dtype).numpy().reshape(-1))
-    return column
-
-
 def class_labels(labels: Tensor, files: InFiles | None = None) -> Tensor:
     """Labels as OGB's loaders give them: int64 where all are whole, float32 where some are missing.
 
@@ -125,8 +88,8 @@ def class_labels(labels: Tensor, files: InFiles | None = None) -> Tensor:
     if not labels.is_floating_point():
         return _converted(labels, torch.int64, files)
     has_missing = False
-    for block in _blocks(len(labels)):
-        rows = labels[block]
+    for begin in range(0, len(labels), _BLOCK_ROWS):
+        rows = labels[begin : begin + _BLOCK_ROWS]
         missing = rows.isnan()
         # Not above 2**24, from where on float32 leaves out integers.
         is_class = (rows == rows.round()) & (rows.abs() <= 2**24)
@@ -139,7 +102,7 @@ def class_labels(labels: Tensor, files: InFiles | None = None) -> Tensor:
 def _converted(values: Tensor, dtype: torch.dtype, files: InFiles | None) -> Tensor:
     if values.dtype == dtype or files is None:
         return values.to(dtype)
-    return _copied(values, dtype, files).mapped().reshape(values.shape)
+    return copied(values, dtype, files).mapped().reshape(values.shape)
 
 
 Sets = Mapping[str, tuple[Path | str, Any]]

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,52 +10,11 @@ import torch
 
 from ..graph.graph import Graph, id_dtype
 from ..seeds.keys import derive_key
-from ..system.checks import StrPath
 from ..system.progress import Progress
-from .edge_sort import InFiles, sort_edges, write_bounded
-from .edges import Ids, check_simple, drop_repeats, graph_of, mirror
+from .edge_sort import InFiles, sort_edges
+from .edges import Ids, drop_repeats, graph_of, mirror
 from .native import Rows
 from .random_fields import for_ranges, label_rows, mask_rows, normal_rows
-
-
-def make_rmat(
-    edges: RmatEdges,
-    fields: dict[str, Rows],
-    *,
-    undirected: bool,
-    simple: bool,
-    out: StrPath | None,
-    memory: int | str | None,
-    store: str | None,
-    origin: Mapping[str, Any] | None,
-    progress: Progress | None,
-) -> Graph:
-    """The graph of drawn edges and fields; written as ``out``, if that is given."""
-    if simple:
-        check_simple(edges.num_nodes)
-    if out is not None:
-
-        def sorted_edges(files: InFiles) -> Graph:
-            return Graph(sort_edges(edges, files, mirrored=undirected, simple=simple))
-
-        return write_bounded(
-            sorted_edges,
-            out,
-            memory=memory,
-            computed=fields,
-            store=store,
-            origin=origin,
-            progress=progress,
-        )
-    src, dst = edges.drawn(progress)
-    if simple:
-        src, dst = drop_repeats(src, dst, edges.num_nodes, undirected=undirected)
-    if undirected:
-        src, dst, _ = mirror(src, dst)
-    graph = graph_of(src, dst, edges.num_nodes)
-    for name, rows in fields.items():
-        graph.set_field(name, rows[:])
-    return graph
 
 
 def rmat_fields(
@@ -131,13 +88,21 @@ class RmatEdges:
         self._fill(begin, src, dst)
         return src, dst
 
-    def drawn(self, progress: Progress | None) -> tuple[Ids, Ids]:
-        """Draw all edges, in threads."""
+    def sorted_in(self, files: InFiles, *, undirected: bool, simple: bool) -> Graph:
+        """The graph of all edges, in files."""
+        return Graph(sort_edges(self, files, mirrored=undirected, simple=simple))
+
+    def in_memory(self, progress: Progress | None, *, undirected: bool, simple: bool) -> Graph:
+        """The same graph in memory; draws in threads."""
         src, dst = self._empty(self.num_edges)
         for_ranges(
             self.num_edges, lambda b, e: self._fill(b, src[b:e], dst[b:e]), progress=progress
         )
-        return src, dst
+        if simple:
+            src, dst = drop_repeats(src, dst, self.num_nodes, undirected=undirected)
+        if undirected:
+            src, dst, _ = mirror(src, dst)
+        return graph_of(src, dst, self.num_nodes)
 
     def _empty(self, count: int) -> tuple[Ids, Ids]:
         dtype = np.dtype(str(id_dtype(self.num_nodes, self.num_edges)).removeprefix("torch."))

@@ -17,9 +17,9 @@ from ..graph.graph import Graph
 from ..system.checks import StrPath
 from ..system.torch_file import load_saved
 from .arrays import array_tensor, left_behind, load_npz, map_or_read, one_column, unread_npz
-from .column_files import MemoryColumn
-from .edge_sort import EdgeColumns, InFiles, check_ends, sort_edges
-from .edges import build_graph, check_count, check_size, count_nodes
+from .edge_graph import build_graph
+from .edge_sort import InFiles
+from .edges import check_count, count_nodes
 from .paths import EDGE_INDEX, PARTS
 
 _NO_FIELDS = (EDGE_INDEX, "num_nodes", "num_edges")
@@ -57,7 +57,11 @@ def read_edge_index(
         ValueError: An id is not below ``num_nodes``.
     """
     if os.fspath(path).lower().endswith(".npy"):
-        return _array_graph(path, files, num_nodes, undirected)
+        # Its edges stay there.
+        src, dst = _ends(path, map_or_read(Path(path)), False)
+        return build_graph(
+            path, src.numpy(), dst.numpy(), num_nodes, undirected=undirected, files=files
+        )
     plain = load_npz(path)
     arrays = {
         name: array_tensor(path, array)
@@ -69,18 +73,6 @@ def read_edge_index(
     no_numbers = {name: array for name, array in plain.items() if name not in arrays}
     pickled = dict.fromkeys(unread_npz(path, plain), object())
     return _graph(path, arrays | no_numbers | pickled, num_nodes, undirected, is_named=True)
-
-
-def _array_graph(
-    path: StrPath, files: InFiles | None, num_nodes: int | None, undirected: bool
-) -> Graph:
-    """The graph of a ``.npy`` file; its edges stay there."""
-    src, dst = _ends(path, map_or_read(Path(path)), False)
-    count = count_nodes(path, src.numpy(), dst.numpy()) if num_nodes is None else num_nodes
-    check_size(path, count)
-    edges = EdgeColumns(count, MemoryColumn.of(src.numpy()), MemoryColumn.of(dst.numpy()))
-    check_ends(edges, path)
-    return Graph(sort_edges(edges, files, mirrored=undirected, numbered=True))
 
 
 def read_pyg(path: StrPath) -> Graph:

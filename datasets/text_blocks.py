@@ -35,6 +35,7 @@ _PACKED: dict[bytes, Callable[[IO[bytes]], Any]] = {
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _OF_16_BITS = (b"\xff\xfe", b"\xfe\xff")
 _LINE = re.compile(rb"[^\r\n]+")
+_TEXT_LINE = re.compile(r"[^\r\n]+")
 _WORD = re.compile(r"[^ \t]+")
 _HEAD = re.compile(rb"(?:[ \t]*(?:[#%][^\r\n]*)?(?:[\r\n]|\Z))*")  # comments and empty lines
 
@@ -145,6 +146,14 @@ class _LzmaFile:
                     f"{self._file.name} must take at most {_XZ_MEMORY >> 20} MiB to be unpacked"
                 ) from None
             raise
+
+
+def numbered_lines(text: str, first: int) -> Iterator[tuple[int, str]]:
+    """Lines of Unix, Windows and old Macs that are not empty, and their numbers, from ``first``
+    on."""
+    for number, part in enumerate(text.split("\n"), first):
+        for match in _TEXT_LINE.finditer(part):
+            yield number, match[0]
 
 
 def first_line(data: bytes) -> tuple[int, bytes]:

@@ -3,7 +3,7 @@ edges."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -11,7 +11,6 @@ from torch import Tensor
 
 from ...errors import FormatError
 from ...graph.csc import CSC, id_dtype
-from ...graph.fields import FieldNote
 from ...graph.graph import EdgeType, Graph
 from ...system.arrays import Array
 from ...system.progress import Progress, Ticks
@@ -20,8 +19,7 @@ from ..column_files import Scratch, Store, new_column
 from ..edge_sort import LEAST_ROOM, EdgeColumns, InFiles, sort_edges
 from .choices import check_orphans
 from .connection import Connection, quoted
-from .keys import as_key, as_keys, missing_from
-from .numbering import padded_blocks
+from .keys import as_key, missing_from
 from .row_numbers import LOST, Kinds, RowNumbers
 from .schema import Column, End, Link, Schema, VertexTable
 
@@ -58,9 +56,12 @@ def build(
     return _Builder(connection, schema, scratch, room, orphans == "drop", progress).graph()
 
 
-def with_counts(connection: Connection, schema: Schema, *, orphans: str = "error") -> Schema:
+def with_counts(
+    connection: Connection, schema: Schema, room: int, *, orphans: str = "error"
+) -> Schema:
     """The schema with the edges that :func:`build` would make; its errors are the same."""
-    return _Builder(connection, schema, None, 0, orphans == "drop", None).counted()
+    with Scratch(connection.folder) as scratch:
+        return _Builder(connection, schema, scratch, room, orphans == "drop", None).counted()
 
 
 class _Builder:
@@ -111,30 +112,12 @@ class _Builder:
 
     def counted(self) -> Schema:
         """Count the edges without making them."""
-        links = [replace(link, count=self._present(link)) for link in self._schema.links]
-        for link, found in zip(self._schema.links, links, strict=True):
-            if found.count == link.count or self._drops:
-                continue
-            for end in (link.source, link.target):
-                count = self._missing(link, end)[0] if end.columns else 0
-                if count:
-                    raise self._lost(link, end, count)
+        links = []
+        for link in self._schema.links:
+            targets = self._numbers(link.target.table, link.target.to)
+            made = (np.count_nonzero(keep) for *_, keep in self._edges(link, targets))
+            links.append(replace(link, count=int(sum(made))))
         return replace(self._schema, links=tuple(links))
-
-    def _present(self, link: Link) -> int:
-        """Rows whose ends are all there."""
-        query = f"select count(*) from {quoted(link.relation)} as a"
-        for place, end in enumerate((link.source, link.target)):
-            if not end.columns:
-                continue
-            other = self._vertices[end.table].relation
-            own = self._kinds.key(link.relation, end.columns)
-            pairs = [as_keys(*p) for p in zip(own, self._kinds.key(other, end.to), strict=True)]
-            keys = ", ".join(f"{key} as k{i}" for i, (_, key) in enumerate(pairs))
-            both = " and ".join(f"{key} = b{place}.k{i}" for i, (key, _) in enumerate(pairs))
-            query += f" semi join (select {keys} from {quoted(other)}) as b{place} on {both}"
-        ((count,),) = self._connection.run(query)
-        return int(count)
 
     def _numbers(self, name: str, to: tuple[str, ...]) -> RowNumbers:
         room = self._room // _NUMBERS_SHARE
@@ -155,21 +138,11 @@ class _Builder:
         # Of a foreign key: how many edges there are before each row.
         starts = self._store(dtype)
         starts.append(np.zeros(1, dtype=dtype))
-        lost = [0, 0]
-        for first, last in self._ends(link, targets):
-            lost[0] += int(np.count_nonzero(first == LOST))
-            lost[1] += int(np.count_nonzero(last == LOST))
-            keep = (first >= 0) & (last >= 0)
+        for first, last, keep in self._edges(link, targets):
             starts.append((len(dst) + np.cumsum(keep)).astype(dtype))
-            if not keep.all():
-                first = first[keep]
-                last = last[keep]
             src.append(first.astype(dtype, copy=False))
             dst.append(last.astype(dtype, copy=False))
-            self._ticks.add(int(np.count_nonzero(keep)))
-        for count, end in zip(lost, (link.source, link.target), strict=True):
-            if count and not self._drops:
-                raise self._lost(link, end, count)
+            self._ticks.add(len(first))
         for store in (src, dst, starts):
             store.flush()
         forward = self._sorted(EdgeColumns(ends, src, dst))
@@ -184,6 +157,25 @@ class _Builder:
             dst.remove()
         self._ticks.add(len(forward.indices))
         return {link.edge_type: forward, link.reverse: backward}
+
+    def _edges(self, link: Link, targets: RowNumbers) -> Iterator[tuple[Array, Array, Array]]:
+        """Both ends of the edges that some rows at a time make, and which rows make one.
+
+        Raises:
+            FormatError: Rows hold keys that no row has, behind the last ones.
+        """
+        lost = [0, 0]
+        for first, last in self._ends(link, targets):
+            lost[0] += int(np.count_nonzero(first == LOST))
+            lost[1] += int(np.count_nonzero(last == LOST))
+            keep = (first >= 0) & (last >= 0)
+            if not keep.all():
+                first = first[keep]
+                last = last[keep]
+            yield first, last, keep
+        for count, end in zip(lost, (link.source, link.target), strict=True):
+            if count and not self._drops:
+                raise self._lost(link, end, count)
 
     def _ends(self, link: Link, targets: RowNumbers) -> Iterator[tuple[Array, Array]]:
         """Numbers of both ends of each row, or less than 0, some rows at a time."""
@@ -212,21 +204,16 @@ class _Builder:
         return sort_edges(edges, files)
 
     def _lost(self, link: Link, end: End, count: int) -> FormatError:
-        names = ", ".join(end.columns)
-        shown = printable(f"{link.table}.{names}")
-        _, example = self._missing(link, end)
+        shown = printable(f"{link.table}.{', '.join(end.columns)}")
+        other = self._vertices[end.table].relation
+        columns = self._kinds.key(link.relation, end.columns)
+        keys = self._kinds.key(other, end.to)
+        _, example = missing_from(self._connection, link.relation, columns, other, keys)
         return FormatError(
             f"{shown} must hold keys of {printable(end.table)}, got {printable(example)}, which is "
             f"not in {printable(', '.join(end.to))}; {count:,} rows point nowhere: orphans='drop' "
             "leaves out their edges"
         )
-
-    def _missing(self, link: Link, end: End) -> tuple[int, str]:
-        """How many rows hold no key of one end, and what one of them holds."""
-        other = self._vertices[end.table].relation
-        columns = self._kinds.key(link.relation, end.columns)
-        keys = self._kinds.key(other, end.to)
-        return missing_from(self._connection, link.relation, columns, other, keys)
 
     # -- fields ------------------------------------------------------------------------------------
 
@@ -234,12 +221,17 @@ class _Builder:
         columns = [column for column in vertex.columns if column.field]
         stores = [self._store(column.dtype) for column in columns]
         fields = graph.node_fields(vertex.name)
-        read_columns(self._connection, vertex.relation, columns, stores, self._ticks.add)
+        values = ", ".join(column.sql for column in columns)
+        query = f"select {values} from {quoted(vertex.relation)}"
+        for batch in self._connection.batches(query) if columns else ():
+            for store, numbers in zip(stores, batch, strict=True):
+                store.append(numbers.view(store.dtype))
+            self._ticks.add(len(batch[0]) // max(columns[0].width, 1))
         for column, store in zip(columns, stores, strict=True):
             fields[column.field] = shaped(store, column)
             fields.columns[column.field] = column.name
-            if column.unit or column.words:
-                fields.notes[column.field] = FieldNote(column.unit, column.words)
+            if column.note is not None:
+                fields.notes[column.field] = column.note
         kept = self._original_ids(vertex)
         if kept is not None:
             fields["original_id"] = kept
@@ -264,7 +256,7 @@ class _Builder:
         store = self._store("uint8")
         width = max(int(width), 1)
         try:
-            for words in padded_blocks(self._connection, f"select {key} from {rows}", width):
+            for words in self._connection.padded(f"select {key} from {rows}", width):
                 store.append(words.reshape(-1))
         except FormatError as error:
             shown = printable(f"{vertex.name}.{vertex.key[0]}")
@@ -282,22 +274,6 @@ class _Builder:
             store.remove()
             return None
         return store.mapped()
-
-
-def read_columns(
-    connection: Connection,
-    relation: str,
-    columns: Sequence[Column],
-    stores: Sequence[Store],
-    added: Callable[[int], None] | None = None,
-) -> None:
-    """Read the fields that columns become into stores; ``added`` is called with numbers of rows."""
-    values = ", ".join(column.sql for column in columns)
-    for batch in connection.batches(f"select {values} from {quoted(relation)}") if columns else ():
-        for store, numbers in zip(stores, batch, strict=True):
-            store.append(numbers.view(store.dtype))
-        if added is not None:
-            added(len(batch[0]) // max(columns[0].width, 1))
 
 
 def shaped(store: Store, column: Column) -> Tensor:

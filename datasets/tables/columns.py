@@ -4,15 +4,16 @@ behind."""
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from ...errors import FormatError
+from ...system.arrays import Array
 from ...system.units import printable
-from ..numbers import float32_holds
+from ..numbers import check_beside, float32_holds
 from .choices import Filling
 from .connection import Connection, quoted, text_literal
 from .schema import Column, Table
@@ -241,15 +242,15 @@ class Rule:
         if column.field in (TIME, "label"):
             dtype = "int64"  # what losses take, and what times are compared in
         if is_mask(look.name) and look.low >= 0 and look.high <= 1 and not look.missing:
-            return replace(column, dtype="bool", sql=_cast(quoted(look.name), "bool"))
+            return replace(column, dtype="bool", sql=cast_to(quoted(look.name), "bool"))
         filled, dtype, why = self._filled(quoted(look.name), look, dtype)
-        return replace(column, dtype=dtype, sql=_cast(filled, dtype), why=why)
+        return replace(column, dtype=dtype, sql=cast_to(filled, dtype), why=why)
 
     def _bool(self, column: Column, look: Look) -> Column:
         dtype = "int8" if look.missing else "bool"
         number = f"{quoted(look.name)}::TINYINT"
         filled, dtype, why = self._filled(number, look, dtype)
-        return replace(column, dtype=dtype, sql=_cast(filled, dtype), why=why)
+        return replace(column, dtype=dtype, sql=cast_to(filled, dtype), why=why)
 
     def _fraction(self, column: Column, look: Look) -> Column:
         named = self._missing.named_for(look.table, look.name)
@@ -264,7 +265,7 @@ class Rule:
             dtype = "float64"
         shown = "NaN" if named is None else f"{named:g}"
         why = f"{look.missing:,} missing ones are {shown}" if look.missing else ""
-        return replace(column, dtype=dtype, sql=_cast(value, dtype), why=why)
+        return replace(column, dtype=dtype, sql=cast_to(value, dtype), why=why)
 
     def _fits(self, look: Look, value: str) -> bool:
         """Whether float32 gives back all numbers of a column."""
@@ -285,7 +286,7 @@ class Rule:
         if look.kind == "DATE":
             zone = ""
         why = ", ".join(filter(None, [zone, why]))
-        return replace(column, dtype=dtype, sql=_cast(filled, dtype), unit=self._unit, why=why)
+        return replace(column, dtype=dtype, sql=cast_to(filled, dtype), unit=self._unit, why=why)
 
     def _text(self, column: Column, look: Look) -> Column:
         if column.field == TIME:
@@ -396,7 +397,34 @@ def array_value(name: str, dtype: str, width: int) -> str:
     return f"{quoted(name)}::{kind}[]::{kind}[{width}]"
 
 
-def _cast(value: str, dtype: str) -> str:
+def joint_dtype(columns: Sequence[Column]) -> np.dtype[Any]:
+    """The dtype that holds the numbers of all columns."""
+    return np.result_type(*(column.dtype for column in columns))
+
+
+def side_by_side(
+    connection: Connection, owner: str, relation: str, columns: Sequence[Column]
+) -> Iterator[Array]:
+    """Yield columns as one matrix, row after row and flat, some rows at a time.
+
+    Raises:
+        FormatError: Integers are too wide for the floats beside them; ``owner`` has the columns.
+    """
+    dtype = joint_dtype(columns)
+    # What has no values is a list of none, which casts to no array.
+    read = [column for column in columns if column.sql]
+    query = f"select {', '.join(column.sql for column in read)} from {quoted(relation)}"
+    for batch in connection.batches(query) if read else ():
+        found = []
+        for column, numbers in zip(read, batch, strict=True):
+            rows = numbers.view(column.dtype).reshape(-1, column.width or 1)
+            check_beside(f"{owner}, column {column.name!r}", rows, dtype)
+            found.append(rows)
+        yield np.concatenate(found, axis=1, dtype=dtype).reshape(-1)
+
+
+def cast_to(value: str, dtype: str) -> str:
+    """A value of SQL in the type that is read as a dtype."""
     return f"({value})::{_SQL_TYPES[dtype]}"
 
 

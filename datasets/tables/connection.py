@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -47,25 +48,30 @@ _DTYPES: dict[str, np.dtype[Any]] = {
 
 
 class Connection:
-    """A database of our own in memory, which spills into ``folder``; a context manager.
+    """A database of our own in memory, which spills into a folder of its own; a context manager.
 
     SQL of ours names tables and columns by :func:`quoted`, and passes values as parameters.
 
     Args:
-        folder: For what does not fit into memory; its maker removes it.
         room: Bytes that the process may take beyond what it holds now. 0: nothing is kept, so that
             little is enough.
+        inside: Where the folder is made. Default: where the system has temporary files.
+
+    Attributes:
+        folder: It goes when the connection is closed.
     """
 
-    def __init__(self, folder: Path, room: int) -> None:
+    def __init__(self, room: int, inside: Path | None = None) -> None:
         import duckdb  # late: 0.2 s, and most imports of graphs need none of it
 
+        self._folder = tempfile.TemporaryDirectory(prefix="pagraph-", dir=inside)
+        self.folder = Path(self._folder.name)
         limit = _limit(room)
         self._registered: dict[str, Any] = {}
         self.sql = duckdb.connect(
             config={
                 "memory_limit": f"{limit // 2**20}MiB",
-                "temp_directory": str(folder),
+                "temp_directory": str(self.folder),
                 "threads": min(usable_cpus(), _MOST_THREADS, max(limit // _THREAD_BYTES, 1)),
                 # Nothing is downloaded, and no Python variable is taken for a table.
                 "autoinstall_known_extensions": False,
@@ -84,6 +90,7 @@ class Connection:
 
     def __exit__(self, *error: object) -> None:
         self.sql.close()
+        self._folder.cleanup()
 
     def run(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Execute a statement; all rows of its result, which is small."""
@@ -133,9 +140,9 @@ class Connection:
             cursor.register("pagraph stream", rows)
             cursor.execute(f'create table {quoted(name)} as select {values} from "pagraph stream"')
 
-    def texts(self, query: str) -> Iterator[tuple[Array, Array]]:
+    def padded(self, query: str, longest: int) -> Iterator[Array]:
         """Yield the one column of a query, texts that are ids, some rows at a time: the bytes of
-        each, and all bytes one after the other.
+        each, padded with zeros to the ``longest``.
 
         Raises:
             FormatError: One has a zero byte, which is what ids are padded with.
@@ -156,7 +163,12 @@ class Connection:
                     begin, end = offsets[row : row + 2] - offsets[0]
                     found = bytes(data[begin:end])
                     raise zero_byte(found.decode("utf-8", "replace"))
-                yield np.diff(offsets), data
+                lengths = np.diff(offsets)
+                words = np.zeros((len(lengths), longest), dtype=np.uint8)
+                # Row by row the bytes of a batch follow each other, and so do the places that
+                # they fill.
+                words[np.arange(longest) < lengths[:, None]] = data
+                yield words
 
     def _cursor(self) -> Any:
         cursor = self.sql.cursor()

@@ -4,7 +4,6 @@ fields."""
 from __future__ import annotations
 
 import re
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -27,8 +26,7 @@ from .columns import family
 from .connection import Connection, quoted
 from .named_columns import check_columns, load_text
 from .numbering import padded_words
-from .parquet import parquet_table
-from .parquet_arrays import columns_side_by_side
+from .parquet import columns_side_by_side, parquet_table
 from .schema import Table
 from .text import file_source
 from .text_numbers import MOST_CHARACTERS, NoIntegerError, number_columns, numbers_of
@@ -63,7 +61,7 @@ def read_tables(path: StrPath) -> Graph:
             field is no numbers.
     """
     room = reading_room() // 2
-    with tempfile.TemporaryDirectory() as folder, Connection(Path(folder), room) as connection:
+    with Connection(room) as connection:
         return _read(connection, Path(path))
 
 

@@ -4,9 +4,7 @@ relations, RelBench's databases."""
 from __future__ import annotations
 
 import logging
-import tempfile
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from ...graph.graph import Graph
@@ -31,10 +29,7 @@ def graph_from_tables(
 ) -> Graph:
     """See ``Graph.from_tables``."""
     room = work_memory(None, LEAST_LIMIT + BEYOND_LIMIT, whom="tables")
-    with (
-        tempfile.TemporaryDirectory(prefix="pagraph-") as folder,
-        Connection(Path(folder), room) as connection,
-    ):
+    with Connection(room) as connection:
         known = getattr(tables, "table_dict", None)
         if known is None:
             described = frame_tables(connection, tables)

@@ -4,7 +4,6 @@ task."""
 from __future__ import annotations
 
 import logging
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -81,22 +80,21 @@ def read_database(
         scratch = files.scratch
         # In the folder that is being written: what is spilled goes if the process is killed.
         inside = scratch.folder
-    with tempfile.TemporaryDirectory(prefix="pagraph-", dir=inside) as folder:
-        step = part_of(progress, 0, _PLANNED)
-        # A quarter is for the kernels, which take 130 MiB, and for pages of files that are written.
-        rows = 2 * room * 3 // 4
-        with _planned(source, Path(folder), rows, progress=step, **options) as planned:
-            connection, schema, task = planned
-            for note in schema.notes:
-                _log.warning("%s", note)
-            # What the rows take from here on is what the edges leave.
-            connection.limit(room)
-            step = part_of(progress, _PLANNED, 1)
-            edges = room // 2
-            graph = build(connection, schema, scratch, edges, orphans=orphans, progress=step)
-        # Without the rows in memory.
-        if task is not None:
-            set_task(graph, task, scratch)
+    step = part_of(progress, 0, _PLANNED)
+    # A quarter is for the kernels, which take 130 MiB, and for pages of files that are written.
+    rows = 2 * room * 3 // 4
+    with _planned(source, rows, inside, progress=step, **options) as planned:
+        connection, schema, task = planned
+        for note in schema.notes:
+            _log.warning("%s", note)
+        # What the rows take from here on is what the edges leave.
+        connection.limit(room)
+        step = part_of(progress, _PLANNED, 1)
+        edges = room // 2
+        graph = build(connection, schema, scratch, edges, orphans=orphans, progress=step)
+    # Without the rows in memory.
+    if task is not None:
+        set_task(graph, task, scratch)
     return graph
 
 
@@ -105,18 +103,16 @@ def database_schema(source: StrPath, *, memory: int | str | None = None, **optio
     check_choices(options)
     orphans = options.pop("orphans", None) or "error"
     room = work_memory(memory, LEAST_MEMORY, whom="a database")
-    with (
-        tempfile.TemporaryDirectory(prefix="pagraph-") as folder,
-        _planned(source, Path(folder), room, **options) as (connection, schema, _task),
-    ):
-        return with_counts(connection, schema, orphans=orphans)
+    with _planned(source, room, **options) as (connection, schema, _task):
+        connection.limit(room // 2)
+        return with_counts(connection, schema, room // 2, orphans=orphans)
 
 
 @contextmanager
 def _planned(
     source: StrPath,
-    folder: Path,
     room: int,
+    inside: Path | None = None,
     *,
     tables: Sequence[str] = (),
     skip_tables: Sequence[str] = (),
@@ -131,7 +127,7 @@ def _planned(
 ) -> Iterator[tuple[Connection, Schema, Any]]:
     """A connection that has the rows, what they become, and the task."""
     choice = Choice(tuple(tables), tuple(skip_tables), tuple(skip_columns), schema)
-    with Connection(folder, room) as connection:
+    with Connection(room, inside) as connection:
         share = _COPIED / _PLANNED
         step = part_of(progress, 0, share)
         location = location_of(source)

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-import tempfile
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from ...graph.fields import FieldNote
-from ...system.arrays import Array
 from ...system.budget import work_memory
 from ..column_files import MemoryColumn
-from ..numbers import check_beside
-from .builder import read_columns, shaped
+from .builder import shaped
 from .choices import Filling
-from .columns import Look, Rule, array_value, graph_unit, list_item, look_at
+from .columns import (
+    Look,
+    Rule,
+    array_value,
+    graph_unit,
+    joint_dtype,
+    list_item,
+    look_at,
+    side_by_side,
+)
 from .connection import BEYOND_LIMIT, LEAST_LIMIT, Connection, quoted
 from .frames import registered
 from .schema import Column
@@ -43,29 +47,26 @@ def typed_rows(name: str, value: Any) -> tuple[Tensor, FieldNote | None]:
     table = value if column is None else column
     owner = name if column is None else "field"
     room = work_memory(None, LEAST_LIMIT + BEYOND_LIMIT, whom="a table")
-    with (
-        tempfile.TemporaryDirectory(prefix="pagraph-") as folder,
-        Connection(Path(folder), room) as connection,
-    ):
+    with Connection(room) as connection:
         source = registered(connection, owner, table, "pagraph rows")
         _, looks = look_at(connection, source, list(source.columns))
         times = [look for look in looks if look.family == "time"]
         rule = Rule(connection, graph_unit(times), Filling(), "fill them first")
         columns = [_checked(name, rule, look) for look in looks]
-        stores = [MemoryColumn(column.dtype) for column in columns]
-        read_columns(connection, source.relation, columns, stores)
-    values = [shaped(*pair) for pair in zip(stores, columns, strict=True)]
-    if column is not None:
-        (only,) = columns
-        note = FieldNote(only.unit, only.words) if only.unit or only.words else None
-        return values[0], note
-    for one in columns:
-        if one.unit or one.words:
-            raise TypeError(
-                f"field {name!r} must have columns of numbers alone, got {one.kind} in {one.name!r}"
-                ": give this column as a field of its own"
-            )
-    return torch.from_numpy(_side_by_side(name, columns, [rows.numpy() for rows in values])), None
+        for one in columns:
+            if column is None and one.note is not None:
+                raise TypeError(
+                    f"field {name!r} must have columns of numbers alone, got {one.kind} in "
+                    f"{one.name!r}: give this column as a field of its own"
+                )
+        store = MemoryColumn(joint_dtype(columns))
+        for rows in side_by_side(connection, f"field {name!r}", source.relation, columns):
+            store.append(rows)
+    if column is None:
+        width = sum(one.width or 1 for one in columns)
+        return store.mapped().reshape(-1, width), None
+    (only,) = columns
+    return shaped(store, only), only.note
 
 
 def _as_table(name: str, value: Any) -> Any:
@@ -101,13 +102,3 @@ def _checked(name: str, rule: Rule, look: Look) -> Column:
         sql = array_value(look.name, "float64", column.width)
         return replace(column, dtype="float64", sql=sql)
     return column
-
-
-def _side_by_side(name: str, columns: list[Column], values: list[Array]) -> Array:
-    """One matrix, of the dtype that holds all."""
-    dtype = np.result_type(*values)
-    for column, numbers in zip(columns, values, strict=True):
-        check_beside(f"field {name!r}, column {column.name!r}", numbers, dtype)
-    rows = [numbers.reshape(len(numbers), -1).astype(dtype) for numbers in values]
-    joined: Array = np.concatenate(rows, axis=1)
-    return joined

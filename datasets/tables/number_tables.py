@@ -22,7 +22,7 @@ from ...system.budget import check_fits
 from ...system.checks import StrPath
 from ..column_files import Scratch
 from ..numbers import Column, NumberColumn, NumberField
-from ..text_blocks import Block, cut, first_line, is_packed, read_blocks
+from ..text_blocks import Block, cut, first_line, is_packed, numbered_lines, read_blocks
 from .connection import text_literal
 from .text import (
     OtherLinesError,
@@ -53,7 +53,6 @@ _FEW_BYTES = 2**18
 _GROUP = 2**16
 # Numbers that are added before their room is checked again, which takes a millisecond.
 _CHECKED = 2**20
-_LINE = re.compile(r"[^\r\n]+")
 
 
 @dataclass(frozen=True)
@@ -241,7 +240,7 @@ def _read_lines(table: _Table, values: NumberColumn) -> None:
         begin = table.begin if block.first_line == table.block.first_line else 0
         first = block.first_line + block.data.count(b"\n", 0, begin)
         text = block.data[begin:].decode("utf-8", "replace")
-        for number, line in _numbered(text, first):
+        for number, line in numbered_lines(text, first):
             words = cut(line, table.separator)
             if not words:  # blanks alone, where these separate
                 continue
@@ -256,12 +255,6 @@ def _read_lines(table: _Table, values: NumberColumn) -> None:
                 _add(table, values, group)
                 group = []
     _add(table, values, group)
-
-
-def _numbered(text: str, first: int) -> Iterator[tuple[int, str]]:
-    for number, part in enumerate(text.split("\n"), first):
-        for match in _LINE.finditer(part):
-            yield number, match[0]
 
 
 def _number(field: NumberField, word: str) -> int | float:

@@ -74,16 +74,7 @@ def padded_words(connection: Connection, query: str, count: int, longest: int) -
     """The words of a query as rows of bytes padded with zeros; shape ``(count, longest)``."""
     rows = np.zeros((count, longest), dtype=np.uint8)
     begin = 0
-    for block in padded_blocks(connection, query, longest):
+    for block in connection.padded(query, longest):
         rows[begin : begin + len(block)] = block
         begin += len(block)
     return torch.from_numpy(rows)
-
-
-def padded_blocks(connection: Connection, query: str, longest: int) -> Iterator[Array]:
-    """Yield the same some words at a time."""
-    for lengths, data in connection.texts(query):
-        words = np.zeros((len(lengths), longest), dtype=np.uint8)
-        # Row by row the bytes of a batch follow each other, and so do the places that they fill.
-        words[np.arange(longest) < lengths[:, None]] = data
-        yield words

@@ -89,6 +89,11 @@ class Column:
     why: str = ""
 
     @property
+    def note(self) -> FieldNote | None:
+        """What the field's numbers stand for, where they are times or codes."""
+        return FieldNote(self.unit, self.words) if self.unit or self.words else None
+
+    @property
     def holds(self) -> str:
         """Unit or words of the field, and what was done to it."""
         parts = [self.unit]

@@ -6,14 +6,12 @@ import contextlib
 import fcntl
 import os
 import re
-import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 from ...errors import FormatError
 from ...system.arrays import Array
@@ -327,11 +325,7 @@ def piped_source(
 def streamed(way: Way) -> Iterator[tuple[Connection, str]]:
     """A connection for lines that are read once, in batches, and the relation of these."""
     # It needs no room, and never spills.
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        Connection(Path(folder), 0) as connection,
-        way.relation() as relation,
-    ):
+    with Connection(0) as connection, way.relation() as relation:
         yield connection, relation
 
 

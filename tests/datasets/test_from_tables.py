@@ -126,7 +126,7 @@ def test_the_same_in_files(shop, joined):
         if joined:
             patch.setattr(row_numbers, "_ANY_RANGE", 0)
             patch.setattr(row_numbers, "_MOST_SPARSE", 0)
-        with Connection(Path(folder), 2**29) as connection, Scratch(Path(folder)) as scratch:
+        with Connection(2**29) as connection, Scratch(Path(folder)) as scratch:
             tables = registered(connection, frames_of(shop))
             schema = plan(tables, connection, keys=KEYS)
             check_shop(build(connection, schema, scratch, edge_sort._SORT_ROW_BYTES * 40), shop)
@@ -242,9 +242,9 @@ def test_rows_keep_their_order_however_many():
     assert torch.equal(forward.indices.long(), torch.from_numpy(order))
 
 
-def test_rows_of_a_database_are_taken_by_key(tmp_path):
+def test_rows_of_a_database_are_taken_by_key():
     rows = "select * from (values ('b', 1), ('c', 2), ('a', 3)) t(id, x)"
-    with Connection(tmp_path, 2**29) as connection:
+    with Connection(2**29) as connection:
         connection.run(f"create table t as {rows}")
         connection.run("create table l as select * from (values ('c', 'a'), ('a', 'b')) t(p, q)")
         links = tuple(ForeignKey((name,), "t", ("id",)) for name in ("p", "q"))
@@ -546,7 +546,7 @@ def test_pyarrow_is_not_needed():
 
 def test_progress_ends_at_the_whole(tmp_path, shop_frames):
     calls = []
-    with Connection(tmp_path, 2**29) as connection:
+    with Connection(2**29) as connection:
         schema = plan(registered(connection, shop_frames), connection)
         build(connection, schema, None, 2**29, progress=lambda *call: calls.append(call))
     assert calls == sorted(calls)

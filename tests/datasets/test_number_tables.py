@@ -147,7 +147,7 @@ def test_named_columns(tmp_path_factory, rows, separator):
     with open(path, "w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, delimiter=separator, lineterminator="\n")
         writer.writerows([["x", "y", "z"], *rows])
-    with Connection(path.parent, 0) as connection:
+    with Connection(0) as connection:
         named_columns.load_text(connection, "t", path, ["z", "x"])
         found = connection.run("SELECT coalesce(c0, ''), coalesce(c1, '') FROM t ORDER BY rowid")
     assert found == [(row[2], row[0]) for row in rows]

@@ -187,8 +187,8 @@ def tables_of(connection, *, keyed=True):
 
 
 @pytest.mark.parametrize("keyed", [True, False])
-def test_a_table_of_pairs_is_an_edge_type(tmp_path, keyed):
-    with Connection(tmp_path, 2**29) as connection:
+def test_a_table_of_pairs_is_an_edge_type(keyed):
+    with Connection(2**29) as connection:
         schema = plan(tables_of(connection, keyed=keyed), connection)
     assert [v.name for v in schema.vertices] == ["a"]
     assert [(k.edge_type, k.reverse, k.count) for k in schema.links] == [
@@ -196,8 +196,8 @@ def test_a_table_of_pairs_is_an_edge_type(tmp_path, keyed):
     ]
 
 
-def test_a_pair_that_others_refer_to_is_a_thing(tmp_path):
-    with Connection(tmp_path, 2**29) as connection:
+def test_a_pair_that_others_refer_to_is_a_thing():
+    with Connection(2**29) as connection:
         tables = tables_of(connection)
         connection.run("create table n as select * from (values (1, 2, 'a')) t(p, q, note)")
         link = ForeignKey(("p", "q"), "l", ("x", "y"))
@@ -211,8 +211,8 @@ def test_a_pair_that_others_refer_to_is_a_thing(tmp_path):
     ]
 
 
-def test_a_key_of_a_table_that_is_not_there(tmp_path):
-    with Connection(tmp_path, 2**29) as connection:
+def test_a_key_of_a_table_that_is_not_there():
+    with Connection(2**29) as connection:
         connection.run("create table b as select 1 as z")
         table = Table("b", "b", {"z": "INTEGER"}, (), (ForeignKey(("z",), "other", ("id",)),))
         schema = plan([table], connection)
@@ -220,8 +220,8 @@ def test_a_key_of_a_table_that_is_not_there(tmp_path):
     assert schema.vertices[0].columns[0].field == "z"
 
 
-def test_times_that_a_source_declares(tmp_path):
-    with Connection(tmp_path, 2**29) as connection:
+def test_times_that_a_source_declares():
+    with Connection(2**29) as connection:
         connection.run("create table b as select '2020-01-01'::date as p, '2020-01-02'::date as q")
         table = Table("b", "b", {"p": "DATE", "q": "DATE"}, time_columns=("q",))
         schema = plan([table], connection)
