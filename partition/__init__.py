@@ -1,4 +1,4 @@
-"""Partitioning: each GPU gets its own train vertices and everything they reach in L hops."""
+"""Partitioning: each GPU gets its training vertices and their L-hop in-neighbourhood."""
 
 from ..options.partitioning import CacheTrial, PartitionOptions
 from .dgl_format import write_dgl

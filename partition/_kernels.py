@@ -1,5 +1,4 @@
-"""Kernels for parts: edges of all types merged, L-hop search, expected draws, renumbered in-edges,
-owners."""
+"""Kernels for parts: merging edge types, L-hop search, expected draws, relabelling and owners."""
 
 import numpy as np
 
@@ -15,8 +14,10 @@ _S11 = np.uint64(11)
 
 @kernel
 def mark_sources(indptr, indices, frontier, hop, hop_of):
-    """Write ``hop`` for every source of the frontier's in-edges whose entry is still 255; returns
-    how many."""
+    """Write ``hop`` for every source of the frontier's in-edges that still has 255.
+
+    Returns the number of entries written.
+    """
     count = np.int64(0)
     for i in range(len(frontier)):
         v = frontier[i]
@@ -34,9 +35,11 @@ def mark_sources(indptr, indices, frontier, hop, hop_of):
 
 @kernel
 def spread(indptr, indices, frontier, draws, fanout, kept, drawn):
-    """Add to ``drawn`` how often the frontier's in-neighbours are expected to be drawn, where
-    ``kept``; returns the expected draws of all in-neighbours. ``draws`` says how often each
-    frontier vertex draws ``fanout`` (-1: all)."""
+    """Add the expected draws of the frontier's in-neighbours to ``drawn``.
+
+    Only ``kept`` vertices receive draws. Frontier vertex ``i`` samples ``fanout`` in-neighbours
+    (-1: all) ``draws[i]`` times. Returns the expected draws of all in-neighbours, kept or not.
+    """
     total = 0.0
     for i in range(len(frontier)):
         v = frontier[i]
@@ -61,8 +64,10 @@ def spread(indptr, indices, frontier, draws, fanout, kept, drawn):
 
 @kernel
 def append_rows(indptr, indices, first, ends, out):
-    """Write each row to ``out`` where ``ends`` says, which moves behind it, with ``first`` added to
-    its sources."""
+    """Append each row to ``out`` at ``ends[v]``, with ``first`` added to its sources.
+
+    ``ends[v]`` is then the position after the row.
+    """
     for v in range(len(indptr) - 1):
         at = ends[v]
         begin = indptr[v]
@@ -77,9 +82,11 @@ def append_rows(indptr, indices, first, ends, out):
 
 @kernel
 def count_inside(indptr, indices, ids, local, counts):
-    """Count in-edges of ``ids`` whose source has a number (``local >= 0``); returns how
-    many have none, and how many sources those have, whose entries of ``local`` turn from -1 to
-    -2."""
+    """Count the in-edges of each of ``ids`` whose source has a local id (``local >= 0``).
+
+    Returns the number of in-edges whose source has none, and the number of these sources that were
+    not counted before. Their entries of ``local`` change from -1 to -2.
+    """
     missing = np.int64(0)
     sources = np.int64(0)
     for i in range(len(ids)):
@@ -105,8 +112,10 @@ def count_inside(indptr, indices, ids, local, counts):
 
 @kernel
 def copy_inside(indptr, indices, ids, local, edge_ids, out_indices, out_ids):
-    """Write those edges in their order: the source's number, and the edge's id (its position if
-    there are no ids)."""
+    """Copy the edges that :func:`count_inside` counted, in order.
+
+    Writes the source's local id and the edge's id. Without ``edge_ids`` the id is the position.
+    """
     at = 0
     for i in range(len(ids)):
         v = ids[i]
@@ -127,15 +136,17 @@ def copy_inside(indptr, indices, ids, local, edge_ids, out_indices, out_ids):
 
 @kernel
 def take_nearer(ids, hop_ends, part, owner, nearest, sizes, tied):
-    """Let ``part`` take those of the vertices ``ids`` (by hop) that earlier parts hold farther off
-    or not at all; ``sizes`` is how many each part has, ``tied[p]`` becomes how many of part ``p``'s
-    are as near to ``part``."""
+    """Give ``part`` the vertices of ``ids`` that no earlier part holds at the same or a lower hop.
+
+    ``ids`` are ordered by hop. ``sizes`` is updated to the number of vertices of each part.
+    ``tied[p]`` receives the number of vertices that parts ``p`` and ``part`` hold at the same hop.
+    """
     begin = np.int64(0)
     for hop in range(len(hop_ends)):
         for i in range(begin, hop_ends[hop]):
             v = ids[i]
             if hop < nearest[v]:
-                # The part that had it so far has one less.
+                # The previous owner loses it.
                 if owner[v] >= 0:
                     sizes[owner[v]] -= 1
                 owner[v] = part
@@ -148,15 +159,18 @@ def take_nearer(ids, hop_ends, part, owner, nearest, sizes, tied):
 
 @kernel
 def take_ties(ids, hop_ends, part, owner, nearest, sizes, shares):
-    """Let ``part`` take ``shares[p]`` of what part ``p`` has and is as near to ``part``, chosen by
-    a hash."""
+    """Give ``part`` a share ``shares[p]`` of the vertices that part ``p`` holds at the same hop.
+
+    A hash chooses them.
+    """
     begin = np.int64(0)
     for hop in range(len(hop_ends)):
         for i in range(begin, hop_ends[hop]):
             v = ids[i]
             own = owner[v]
             if own != part and hop == nearest[v]:
-                # A hash of vertex and part, not a generator: the result depends on nothing else.
+                # A hash of vertex and part rather than a generator: the order of visits must not
+                # change the result.
                 drawn = mix(np.uint64(v) * _A + np.uint64(part) * _B)
                 if np.float64(drawn >> _S11) * 2.0**-53 < shares[own]:
                     owner[v] = part

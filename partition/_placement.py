@@ -1,5 +1,4 @@
-"""Kernels that place vertices: expected draws by part, what they cost, and moves that keep parts
-even."""
+"""Kernels of vertex placement: expected draws by part, their costs, and balancing moves."""
 
 import numpy as np
 
@@ -12,9 +11,9 @@ _AHEAD = 16
 
 @kernel
 def push_draws(indptr, indices, draws, fanout, out):
-    """Add to ``out[v]`` how often ``v`` is expected to be drawn by each part.
+    """Add the expected number of times each part draws ``v`` to ``out[v]``.
 
-    A vertex with ``draws[u]`` draws ``fanout`` of its in-neighbours (-1: all) that often.
+    Vertex ``u`` samples ``fanout`` of its in-neighbours (-1: all) ``draws[u]`` times.
 
     Args:
         indptr, indices: Edges by destination, shapes ``(num_dst + 1,)`` and ``(num_edges,)``.
@@ -46,7 +45,7 @@ def push_draws(indptr, indices, draws, fanout, out):
 
 @kernel
 def pull_costs(indptr, indices, costs, fanout, out):
-    """Add to ``out[u]`` what the in-neighbours that ``u`` draws are expected to cost, by part.
+    """Add the expected cost of the in-neighbours that ``u`` draws to ``out[u]``, by part.
 
     Args:
         indptr, indices, fanout: As for :func:`push_draws`.
@@ -71,15 +70,16 @@ def pull_costs(indptr, indices, costs, fanout, out):
 
 @kernel
 def count_ends(indptr, indices, src_owner, dst_owner, is_one_type, src_costs, dst_costs):
-    """Subtract 1 for each edge at both of its ends, in the part of the other end; returns the
-    number of self-loops, which are left out, as they are never cut.
+    """Subtract 1 at both ends of each edge, in the column of the other end's part.
+
+    Self-loops are skipped, since they are never cut. Returns their number.
 
     Args:
         indptr, indices: As for :func:`push_draws`.
         src_owner, dst_owner: The part of each source and destination, int32.
         is_one_type: Whether sources and destinations are the same vertices.
         src_costs, dst_costs: Shapes ``(num_src, num_parts)`` and ``(num_dst, num_parts)``, float32.
-            They are the same memory where both are the same vertices.
+            They share memory if sources and destinations are the same vertices.
     """
     edges = len(indices)
     parts = src_costs.shape[1]
@@ -104,7 +104,7 @@ def count_ends(indptr, indices, src_owner, dst_owner, is_one_type, src_costs, ds
 
 @kernel
 def _share(degree, fanout):
-    """Chance that an in-neighbour is among the ``fanout`` of ``degree`` that are drawn."""
+    """Probability that an in-neighbour is among the ``fanout`` drawn of ``degree``."""
     if 0 <= fanout < degree:
         return np.float32(fanout / degree)
     return np.float32(1.0)
@@ -112,7 +112,7 @@ def _share(degree, fanout):
 
 @kernel
 def _priced(costs, prices, weights, v, part):
-    """Cost of ``v`` in a part, with what its weights cost there."""
+    """Cost of ``v`` in a part, including the price of its weights."""
     total = np.float64(costs[v, part])
     for kind in range(weights.shape[1]):
         total += prices[part, kind] * weights[v, kind]
@@ -121,15 +121,17 @@ def _priced(costs, prices, weights, v, part):
 
 @kernel
 def choose_parts(costs, prices, weights, inertia, owner, out):
-    """Write the cheapest part of each vertex for which a move saves more than its inertia; others
-    stay where they are.
+    """Write the cheapest part of each vertex.
+
+    A vertex keeps its part unless a move saves more than its inertia.
 
     Args:
         costs: Shape ``(num_nodes, num_parts)``, float32.
         prices: Price of a unit of each weight in each part, shape ``(num_parts, kinds)``, float64.
         weights: Shape ``(num_nodes, kinds)``, int64.
-        inertia: Shape ``(num_nodes,)``, float64; infinite for a vertex that is not to move.
-        owner: The part of each vertex now, int32; ``out`` is the same afterwards.
+        inertia: Shape ``(num_nodes,)``, float64; infinite for a vertex that must not move.
+        owner: Current part of each vertex, int32.
+        out: New part of each vertex, int32.
     """
     for v in range(len(owner)):
         best = owner[v]
@@ -145,11 +147,12 @@ def choose_parts(costs, prices, weights, inertia, owner, out):
 
 @kernel
 def shed(order, costs, prices, weights, checked, loads, limits, kind, enough, owner):
-    """Move vertices of one part, in ``order``, to the cheapest other part that has room for them,
-    until the part's load of a ``kind`` of weight is at most ``enough``.
+    """Move vertices out of one part until its load of weight ``kind`` is at most ``enough``.
+
+    Each goes to the cheapest other part with room for it.
 
     Args:
-        order: Vertices of the part, those that go first in front.
+        order: Vertices of the part in the order of moving.
         costs, prices, weights: As for :func:`choose_parts`.
         checked: Kinds of weight for which the other part must have room.
         loads: Weight in each part, shape ``(num_parts, kinds)``, int64; changed.
@@ -163,7 +166,7 @@ def shed(order, costs, prices, weights, checked, loads, limits, kind, enough, ow
         taker = giver
         least = np.inf
         for part in range(costs.shape[1]):
-            # What has no weight of a kind needs no room for it.
+            # A vertex without weight of some kind needs no room of that kind.
             has_room = part != giver
             for other in checked:
                 weight = weights[v, other]
@@ -183,8 +186,7 @@ def shed(order, costs, prices, weights, checked, loads, limits, kind, enough, ow
 
 @kernel
 def mark_others(indptr, indices, owner, part, is_source):
-    """Mark the sources in other parts of the in-edges that ``part`` owns; returns the number of
-    these edges."""
+    """Mark sources in other parts of in-edges that ``part`` owns; returns the number of edges."""
     count = np.int64(0)
     for v in range(len(indptr) - 1):
         if owner[v] != part:

@@ -1,4 +1,4 @@
-"""Trial of a cache on a part or on the whole graph: its hit rate in one sampled epoch."""
+"""Cache trial: hit rate of a cache in one sampled epoch, on a part or on the whole graph."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Seeds = Tensor | Mapping[str, Tensor]
 
 @dataclass(frozen=True, eq=False)
 class CacheUse:
-    """Vertices that a cache held, and its hits among the input rows read in one epoch.
+    """Cached vertices, and the cache's hits among the input rows of one epoch.
 
     ``ids`` are int64; for several types, numbers over all types.
     """
@@ -43,11 +43,13 @@ class CacheUse:
 
 
 def row_bytes(trial: CacheTrial, graph: Graph) -> dict[str, int]:
-    """Vertex type to the bytes of a vertex's rows of all cached fields; types without any are
-    left out."""
+    """Bytes of a vertex's rows of all cached fields, by vertex type.
+
+    Types without cached fields are left out.
+    """
     fields = {node_type: graph.node_fields(node_type) for node_type in graph.node_types}
     known = {name for own in fields.values() for name in own}
-    # The default may be missing, a field that was named may not.
+    # The default field may be missing; one that the user named may not.
     names = ({_FEATURES} & known) if trial.fields is None else trial.fields
     for name in names:
         if name not in known:
@@ -61,7 +63,7 @@ def row_bytes(trial: CacheTrial, graph: Graph) -> dict[str, int]:
 
 
 def budget_bytes(trial: CacheTrial, graph: Graph) -> int | None:
-    """Budget in bytes for the whole ``graph``; None if no field says what a row takes."""
+    """Budget in bytes for the whole ``graph``; None without a field that gives the row size."""
     widths = row_bytes(trial, graph)
     return _nbytes(trial, graph, widths) if widths else None
 
@@ -92,8 +94,8 @@ def measure(
         progress: Called after each batch, by the threads that sample.
 
     Raises:
-        ValueError: The graph lacks a field; the budget is in bytes, and no field says what a
-            row takes.
+        ValueError: The graph lacks a field, or the budget is in bytes and no field gives the size
+            of a row.
     """
     sampler = NeighborSampler(list(trial.fanout_of(hops)))
     widths = row_bytes(trial, whole)
@@ -101,9 +103,9 @@ def measure(
         raise ValueError(
             f"cache must be a share where the graph has no field {_FEATURES}, got {trial.budget!r}"
         )
-    # Without fields all vertices count the same: a share of the bytes is one of the vertices.
+    # Without fields every vertex counts the same, so a share of bytes is a share of vertices.
     widths = widths or dict.fromkeys(whole.node_types, 1)
-    # Bytes of the whole graph, on a part as well: each GPU has the same memory.
+    # A part's share is also taken of the whole graph: each GPU has the same memory.
     cached = _fill(trial, graph, seeds, sampler, widths, _nbytes(trial, whole, widths))
     counts = count_accesses(
         graph, seeds, sampler, batch_size=trial.batch_size, seed=trial.seed, progress=progress
@@ -127,7 +129,7 @@ def _fill(
     counts = {node_type: graph.num_nodes_of(node_type) for node_type in widths}
     # Bytes of a type's table from vertex to place, if the budget is to pay for it.
     tables = {node_type: SLOT_BYTES * n * trial.size.pays_tables for node_type, n in counts.items()}
-    # All or nothing needs no ranking, which may sample epochs.
+    # Caching all or nothing needs no ranking, which may have to sample epochs.
     if nbytes >= sum(widths[t] * n + tables[t] for t, n in counts.items()):
         return {node_type: torch.arange(n, device="cpu") for node_type, n in counts.items()}
     if nbytes < min(widths[t] + tables[t] for t in widths):

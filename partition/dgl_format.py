@@ -27,7 +27,7 @@ ORIGINAL_ID = "orig_id"
 """Field with the source's id of each vertex and edge, which DGL's numbering shuffles."""
 
 NOTES = "pagraph"
-"""Key of the JSON file with what :func:`pagraph.partition.verify_dgl` compares."""
+"""Key of the JSON file that holds the notes for :func:`pagraph.partition.verify_dgl`."""
 
 _Arrays = tuple[Tensor, Tensor, Tensor]
 # It becomes a file's name: no separator, and no dot in front, which would hide the file.
@@ -47,24 +47,27 @@ def write_dgl(
     """Write a partition as ``dgl.distributed.partition_graph`` does, whole or not at all.
 
     DGL 1.1 and later open it. ``out`` receives ``<graph_name>.json`` and for each part
-    ``part<i>/graph.dgl``, ``node_feat.dgl`` and ``edge_feat.dgl``. Every vertex is in exactly one
-    part, an edge where its destination is: as :func:`~pagraph.partition.place_vertices` has placed
-    them, or else a training vertex in its part and all others where they are held at the lowest
-    hop, which reads many rows from other parts.
-    Vertices and edges are renumbered by part and type; their fields are those of the graph,
-    ``train_mask`` of the partition's training vertices, and :data:`ORIGINAL_ID`, their ids in the
+    ``part<i>/graph.dgl``, ``node_feat.dgl`` and ``edge_feat.dgl``.
+
+    Every vertex is owned by exactly one part. An edge belongs to the part of its destination.
+    Vertices are owned as :func:`~pagraph.partition.place_vertices` placed them. Without a
+    placement, training vertices stay in their part, and every other vertex goes to the part that
+    holds it at the lowest hop. Training then reads many rows from other parts.
+
+    Vertices and edges are renumbered by part and type. They keep the graph's fields and get
+    ``train_mask`` for the partition's training vertices. :data:`ORIGINAL_ID` holds the ids in the
     graph (int64). DGL stores bool as uint8.
 
-    Takes 33 bytes a vertex of the whole graph, and one part with its fields, since DGL writes files
-    from memory only.
+    Needs 33 bytes per vertex of the whole graph, and one part with its fields, since DGL writes
+    files from memory only.
 
     Args:
         partition: The partition.
         out: Must not exist yet.
         graph_name: Name of DGL's ``DistGraph``, and of the JSON file.
-        halo_hops: Number of hops from a part's own vertices within which in-edges are complete,
-            DGL's ``num_hops``. DistDGL needs 1, as it asks the owner for neighbours; training on a
-            part alone needs one for each layer.
+        halo_hops: DGL's ``num_hops``: in-edges are complete within so many hops of a part's own
+            vertices. DistDGL needs 1, as it asks the owner for neighbours. Training on a part
+            alone needs one hop per layer.
         source: The folder the graph was opened from, for :func:`~pagraph.partition.verify_dgl`.
         split: The split it was opened with.
         progress: Called with the parts written and all parts.
@@ -73,10 +76,11 @@ def write_dgl(
         FileExistsError: ``out`` exists.
         MissingDependencyError: DGL is not installed.
         OSError: The disk is full, or nothing can be written there.
-        ValueError: ``graph_name`` is not a plain name, ``halo_hops`` is not in [1, 253], or a type
-            or field has a name that DGL's format cannot hold or that is :data:`ORIGINAL_ID`.
+        ValueError: ``graph_name`` is not a plain name, ``halo_hops`` is not in [1, 253], DGL's
+            format cannot hold the name of a type or field, or a field is called
+            :data:`ORIGINAL_ID`.
     """
-    # All checks before the work, which may take hours.
+    # All checks come first: the work may take hours.
     if not _SAFE_NAME.fullmatch(graph_name):
         raise ValueError(f"graph_name must be a plain file name, got {graph_name!r}")
     if not 1 <= halo_hops <= MAX_HOPS:
@@ -100,7 +104,7 @@ def write_dgl(
 
 
 def _notes(partition: Partition, source: StrPath | None, split: str, out: Path) -> dict[str, Any]:
-    """What verification needs to know, in a key that DGL does not read."""
+    """Notes for verification, under a key that DGL does not read."""
     entry = None
     if source is not None:
         entry = describe_source(source, out, referenced={}, split=split).to_json()
@@ -133,19 +137,20 @@ class DglNumbering:
         | part 0: type A | part 0: type B | part 1: type A | part 1: type B |
 
     Attributes:
-        types: Numbers over all types, as ``owner``, ``order`` and ``new_ids`` have them.
+        types: Numbering over all types that ``owner``, ``order`` and ``new_ids`` use.
         owner: The part of each vertex, int32.
-        order: The vertices in DGL's order; ``new_ids`` is the place of each there.
-        node_ranges: Vertex type to the first new id of each part and the one after its last;
-            ``edge_ranges`` is the same for each edge type.
-        edge_begin: Edge type to the new id of the first in-edge of each destination, by its id.
+        order: The vertices in DGL's order.
+        new_ids: Position of each vertex in ``order``.
+        node_ranges: New ids ``[begin, end]`` of each part, by vertex type.
+        edge_ranges: The same by edge type.
+        edge_begin: New id of the first in-edge of each destination, by edge type.
     """
 
     def __init__(self, partition: Partition) -> None:
         graph = partition.graph
         self.types = partition.numbering
         self.owner = vertex_owners(partition)
-        # Stable: within a part the numbers ascend, and so lie by type.
+        # Stable: within a part the numbers ascend, so vertices of one type are contiguous.
         self.order = torch.argsort(self.owner, stable=True)
         self.new_ids = torch.empty_like(self.order)
         self.new_ids[self.order] = torch.arange(len(self.order), device="cpu")
@@ -158,7 +163,7 @@ class DglNumbering:
         for edge_type in graph.edge_types:
             counts = torch.diff(graph.csc_of(edge_type).indptr).long()
             degrees[edge_type] = counts
-            # An edge is where its destination is.
+            # An edge belongs to the part of its destination.
             none = torch.zeros_like(sizes[0])
             edge_sizes.append(none.index_add(0, owners[edge_type[2]], counts))
         self.edge_ranges = dict(zip(degrees, _ranges(edge_sizes), strict=True))
@@ -166,8 +171,8 @@ class DglNumbering:
         for (edge_type, counts), size in zip(degrees.items(), edge_sizes, strict=True):
             owner = owners[edge_type[2]].long()
             order = torch.argsort(owner, stable=True)
-            # Within a part, edges of this type are contiguous, by destination. Counted through, a
-            # part's begin at the sum of the sizes before; the ranges say where they are to begin.
+            # Within a part, edges of this type are contiguous and sorted by destination. The
+            # running sum gives offsets within the type; the ranges give the part's new begin.
             first = torch.tensor(self.edge_ranges[edge_type], device="cpu")[:, 0]
             shift = first - (size.cumsum(0) - size)
             begin = counts[order].cumsum(0) - counts[order] + shift[owner[order]]
@@ -182,7 +187,7 @@ class DglNumbering:
 
 
 def _ranges(sizes: list[Tensor]) -> list[list[list[int]]]:
-    """For each type and part ``[begin, end]`` of what lies by part, then by type.
+    """``[begin, end]`` for each type and part, of a list ordered by part, then by type.
 
     ``sizes`` are the parts' sizes, one tensor for each type.
     """
@@ -195,7 +200,7 @@ def _ranges(sizes: list[Tensor]) -> list[list[list[int]]]:
 def config_of(
     partition: Partition, numbering: DglNumbering, graph_name: str, halo_hops: int
 ) -> dict[str, Any]:
-    """What the JSON file says of all parts, without their files."""
+    """The JSON file's entries about all parts, without their files."""
     graph = partition.graph
     return {
         "graph_name": graph_name,
@@ -215,12 +220,12 @@ def config_of(
 
 @dataclass(frozen=True, eq=False)
 class DglPart:
-    """What the three files of a part hold, as DGL's tensors.
+    """Content of a part's three files, as DGL's tensors.
 
     Attributes:
         csc: In-edges of the part's vertices: row bounds, sources and edges' numbers in the part.
-        ndata, edata: What DGL's graph says of its vertices and edges.
-        node_fields, edge_fields: The fields of what the part owns, by type and name.
+        ndata, edata: Vertex and edge data of DGL's graph.
+        node_fields, edge_fields: Fields of the vertices and edges the part owns, by type and name.
     """
 
     csc: _Arrays
@@ -280,8 +285,8 @@ def _structure(
     """A part's graph, all types as one: its own vertices and their in-edges first.
 
     Returns:
-        Its in-edges, what DGL's graph says of vertices and of edges, and for each edge type the
-        whole graph's ids of its own edges.
+        Its in-edges, the vertex data and the edge data of DGL's graph, and the ids of the part's
+        own edges in the whole graph, by edge type.
     """
     own = numbering.own(part)
     structure = extract_structure(
@@ -293,7 +298,7 @@ def _structure(
     inner = [dst < len(own) for _, dst, _ in edges]
     own_edges = {}
     for (edge_type, found), mine in zip(structure.edges.items(), inner, strict=True):
-        # In-edges lie by destination, and a part's own vertices come first.
+        # In-edges are sorted by destination, and a part's own vertices come first.
         own_edges[edge_type] = found.edge_ids[: int(mine.sum())].long()
     ndata = {
         "_ID": numbering.new_ids[ids],
@@ -305,15 +310,15 @@ def _structure(
         edata = {"_ID": new_ids, "inner_edge": inner[0].to(torch.uint8)}
         edge_ids = torch.arange(len(src), device="cpu")
         return (structure.csc.indptr.long(), src, edge_ids), ndata, edata, own_edges
-    # DGL reads types as int16 of vertices, int32 of edges.
+    # DGL reads vertex types as int16 and edge types as int32.
     node_types = torch.empty(len(ids), dtype=torch.int16, device="cpu")
     for number, place in enumerate(places.values()):
         node_types[place] = number
     edge_types = []
     for number, mine in enumerate(inner):
         edge_types.append(torch.full((len(mine),), number, dtype=torch.int32, device="cpu"))
-    # DGL takes an own edge's local id for its new id less the part's first: own edges come first,
-    # by type. Within a row it wants them by type, too.
+    # DGL computes an own edge's local id as its new id minus the part's first. So own edges must
+    # come first, sorted by type. Within a row DGL wants them sorted by type, too.
     order = torch.argsort(torch.cat(inner).logical_not(), stable=True)
     src, dst, new_ids = (torch.cat(arrays)[order] for arrays in zip(*edges, strict=True))
     edata = {
@@ -333,12 +338,14 @@ def _edges(
     edge_type: EdgeType,
     places: Mapping[str, Tensor],
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Sources and destinations of a part's edges of a type, as numbers over all of its types, and
-    DGL's edge ids."""
+    """Sources, destinations and DGL's edge ids of a part's edges of one type.
+
+    Sources and destinations are numbers over all types of the part.
+    """
     csc = structure.edges[edge_type].csc
     dst = csc.destinations().long()
-    # An edge's place among those of its destination and type is the same in the part and in DGL's
-    # order.
+    # An edge has the same rank among the in-edges of its destination and type in the part and in
+    # DGL's order.
     targets = structure.types[edge_type[2]].ids
     shift = numbering.edge_begin[edge_type][targets] - csc.indptr[:-1]
     new_ids = torch.arange(csc.num_edges, device="cpu") + shift[dst]
@@ -356,8 +363,8 @@ def _save_graph(
 ) -> None:
     indptr, indices, edge_ids = csc
     size = _write_graph(file, csc, ndata, edata)
-    # DGL closes files without checking whether their last 4 KiB fitted on the disk, and reads
-    # garbage for them later. The same graph without vertices tells how large the file must be.
+    # DGL does not check whether the last 4 KiB of a file fit on the disk, and reads garbage for
+    # them later. The same graph without vertices gives the size that the file must have.
     empty = file.with_suffix(".empty")
     no_ndata = {name: value[:0] for name, value in ndata.items()}
     no_edata = {name: value[:0] for name, value in edata.items()}
@@ -387,7 +394,7 @@ def _save_tensors(file: Path, tensors: dict[str, Tensor]) -> None:
 
 def _write(file: Path, write: Callable[[], object]) -> int:
     """Write a file, and return its size."""
-    # A full disk is a DGLError with a stack of C++; callers and the command expect an OSError.
+    # DGL reports a full disk as a DGLError with a C++ stack; callers expect an OSError.
     try:
         write()
     except _import_dgl().DGLError as error:

@@ -35,7 +35,7 @@ _MOST_PARTS = 2**20
 
 @dataclass(frozen=True)
 class _Config:
-    """The JSON file of a folder, as far as verification needs it."""
+    """The entries of a folder's JSON file that verification needs."""
 
     path: Path
     value: dict[str, Any]
@@ -49,7 +49,7 @@ class _Config:
 
     @classmethod
     def read(cls, folder: Path) -> _Config:
-        """Read it; FormatError if it is not ours."""
+        """Read the file; FormatError if pagraph did not write it."""
         path = dgl_config(folder)
         if path is None:
             raise FormatError(f"{folder} must hold a partition in DGL's format, got no JSON file")
@@ -97,28 +97,31 @@ def dgl_config(folder: Path) -> Path | None:
 def verify_dgl(
     out: StrPath, *, source: StrPath | None = None, progress: Progress | None = None
 ) -> Verification:
-    """Verify a folder in DGL's format: read every part and compare it with the graph it was made
-    from.
+    """Compare every part of a folder in DGL's format with the graph it was made from.
 
-    Every vertex is owned by exactly one part; each part has all in-edges of its own vertices, and
-    of others within ``halo_hops - 1`` hops; DGL's numbers, the ranges in the JSON file, fields and
-    training vertices are those that :func:`~pagraph.partition.write_dgl` would write for these
-    owners, bit for bit. Takes one part with its fields, twice; DGL is not needed.
+    Checks that
+
+    - every vertex is owned by exactly one part;
+    - each part has all in-edges of its own vertices, and of others within ``halo_hops - 1`` hops;
+    - DGL's ids, the ranges in the JSON file, fields and training vertices equal, bit for bit, what
+      :func:`~pagraph.partition.write_dgl` would write for these owners.
+
+    Needs memory for two copies of one part with its fields. DGL need not be installed.
 
     Args:
         out: Folder that :func:`~pagraph.partition.write_dgl` wrote; all parts must be there.
         source: Folder of the whole graph. Default: the one that ``out`` names.
-        progress: Called with the number of parts that are done and that of all parts.
+        progress: Called with the number of parts done and the number of all parts.
 
     Raises:
         FileNotFoundError: There is no such folder.
-        FormatError: It holds no partition of ours, or its source is missing.
+        FormatError: It holds no partition that pagraph wrote, or its source is missing.
         ValueError: ``source`` must be given.
     """
     folder = existing_folder(out, name="out")
     config = _Config.read(folder)
     whole = _open_whole(config, folder, source)
-    # Owners first: all numbers of DGL's follow from them.
+    # Owners first: all of DGL's ids follow from them.
     loaded = _Folder(folder, config)
     owner, findings = _owners(loaded, whole)
     vertices = edges = train_count = 0
@@ -169,7 +172,7 @@ def _open_whole(config: _Config, folder: Path, source: StrPath | None) -> Graph:
 
 
 class _Folder:
-    """The files of the parts, read by pagraph itself: DGL's reader trusts them."""
+    """The files of the parts. pagraph's own reader checks them; DGL's would trust them."""
 
     def __init__(self, folder: Path, config: _Config) -> None:
         self.folder = folder
@@ -177,7 +180,8 @@ class _Folder:
 
     def _path(self, part: int, key: str) -> Path:
         path = self.folder / part_files(part)[key]
-        # A link may lead out of a folder from elsewhere; what is missing is said by the reader.
+        # A symbolic link in a downloaded folder may lead out of it. The reader reports missing
+        # files.
         if path.exists():
             check_inside(self.folder, path)
         return path
@@ -217,7 +221,7 @@ def _owners(loaded: _Folder, whole: Graph) -> tuple[Tensor, list[Finding]]:
 
 
 def _wrong_ids(ids: Tensor | None, owner: Tensor) -> str:
-    """What is wrong with the ids of the vertices of a type that a part owns; "" if nothing."""
+    """The fault in the ids of a type's vertices that a part owns; "" if there is none."""
     if ids is None or ids.dim() != 1 or ids.dtype != torch.int64:
         return f"{ORIGINAL_ID} must be a list of int64"
     if len(ids) and (int(ids.min()) < 0 or int(ids.max()) >= len(owner)):
@@ -232,7 +236,7 @@ def _wrong_ids(ids: Tensor | None, owner: Tensor) -> str:
 
 
 def _partition(loaded: _Folder, whole: Graph, owner: Tensor) -> tuple[Partition, list[Finding]]:
-    """The partition as the parts have it, and findings about its training vertices."""
+    """The partition that the parts describe, and findings about its training vertices."""
     config = loaded.config
     chosen = []
     for part in range(config.num_parts):
@@ -246,7 +250,7 @@ def _partition(loaded: _Folder, whole: Graph, owner: Tensor) -> tuple[Partition,
         chosen.append(ids[mask.bool()])
     train = torch.cat(chosen).sort().values
     findings = []
-    # The digest also knows training vertices that were drawn at random.
+    # The digest also covers training vertices that were drawn at random.
     mask = mask_of(whole.node_fields(config.train_type), "train_mask")
     if train_digest(train) != config.train_sha256:
         rule = "the training vertices must be those that were divided"
@@ -280,7 +284,7 @@ def _check_config(
         if config.value.get(name) != value:
             yield Finding("files", None, f"{config.path.name}: {name} must be that of these parts")
     for part in range(config.num_parts):
-        # DGL opens whatever stands there: another part's file would go unnoticed.
+        # DGL opens any file named there, so another part's file would go unnoticed.
         files = config.value.get(f"part-{part}")
         if files not in (part_files(part), part_files(part) | _converted_files(part)):
             message = f"{config.path.name}: part-{part} must name the files of that part"
@@ -288,8 +292,10 @@ def _check_config(
 
 
 def _converted_files(part: int) -> dict[str, str]:
-    """What DGL's ``dgl_partition_to_graphbolt`` adds to a part. It is pickled, so it is not
-    opened here: whoever wrote the folder could run code with it."""
+    """Files that DGL's ``dgl_partition_to_graphbolt`` adds to a part.
+
+    They are pickled and not opened here: unpickling can run code of whoever wrote the folder.
+    """
     return {"part_graph_graphbolt": f"part{part}/fused_csc_sampling_graph.pt"}
 
 
@@ -303,7 +309,7 @@ def _check_part(loaded: _Folder, part: int, want: DglPart) -> Iterator[tuple[str
     except (FormatError, OSError) as error:
         yield "files", str(error)
         return
-    # Edge by edge, in DGL's order; what is said of edges relies on it.
+    # Edge by edge, in DGL's order; the checks of edge data rely on this.
     csc = graph.csc
     ids = torch.arange(csc.num_edges, device="cpu") if csc.edge_ids is None else csc.edge_ids
     got = (csc.indptr, csc.indices, ids)
@@ -337,5 +343,5 @@ def _check_named(
 
 
 def _same_bits(one: Tensor, other: Tensor) -> bool:
-    """Equal bit for bit, so that not-a-numbers are equal to themselves."""
+    """Whether two tensors are equal bit for bit; NaN equals itself."""
     return torch.equal(one.contiguous().view(torch.uint8), other.contiguous().view(torch.uint8))

@@ -1,4 +1,4 @@
-"""Content of a part, from the whole graph: structure with local ids, rows of fields, owners."""
+"""Extracts a part from the whole graph: structure with local ids, rows of fields, owners."""
 
 from __future__ import annotations
 
@@ -26,8 +26,7 @@ class SelectedRows:
     """Lazy ``source[ids]``, read slice by slice.
 
     The pages of a slice are requested from the disk together. With ``as_stored``, rows of
-    ``NarrowRows`` come as they are stored, for writers and comparisons; ``decoding`` says how they
-    become values.
+    ``NarrowRows`` are not decoded, for writers and comparisons; ``decoding`` tells how to.
 
     Example:
         >>> SelectedRows(torch.arange(8).view(4, 2), torch.tensor([3, 0, 3]))[1:].tolist()
@@ -71,9 +70,9 @@ class PartStructure:
         vertices: The vertices by their numbers over all types.
         types: The vertices of each type.
         edges: The edges of each type.
-        missing: Number of in-edges of the inner vertices that are left out, because their source
-            was dropped.
-        dropped: Number of vertices those edges come from.
+        missing: Number of in-edges of inner vertices that are left out because their source was
+            dropped.
+        dropped: Number of sources of those edges.
     """
 
     vertices: PartVertices
@@ -110,8 +109,8 @@ class PartStructure:
 def extract_part(partition: Partition, part: int) -> PartStructure:
     """Structure of a part: the in-edges of its inner vertices whose source is in the part.
 
-    Inner are all vertices but those of the last hop. Takes one id a vertex of the whole graph, and
-    the part itself; the graph may be mapped.
+    Inner vertices are all but those of the last hop. Needs one id per vertex of the whole graph,
+    and memory for the part; the graph may be memory-mapped.
 
     Example:
         >>> graph = Graph.from_coo([0, 1, 2], [1, 2, 3])
@@ -146,7 +145,7 @@ def extract_structure(graph: Graph, vertices: PartVertices) -> PartStructure:
         ids = types[target].ids
         inner = types[target].num_inner
         found = edges_inside(whole, ids[:inner], local[source], edge_id_dtype(whole))
-        # Vertices of the last hop keep empty rows: their in-neighbours are a hop too far.
+        # Vertices of the last hop have empty rows: their in-neighbours are one hop too far.
         num_src = len(types[source].ids)
         dtype = id_dtype(max(len(ids), num_src), len(found.sources))
         indptr = torch.zeros(len(ids) + 1, dtype=dtype, device="cpu")
@@ -160,7 +159,7 @@ def extract_structure(graph: Graph, vertices: PartVertices) -> PartStructure:
 
 
 def local_ids(graph: Graph, ids: Mapping[str, Tensor]) -> dict[str, npt.NDArray[np.signedinteger]]:
-    """For each vertex type an array over the whole graph: a vertex's place in ``ids``, or -1."""
+    """Position of each of the graph's vertices in ``ids``, or -1; one array per vertex type."""
     from ..graph import _csc
 
     local = {}
@@ -188,7 +187,7 @@ class InsideEdges:
         sources: Local ids of the sources.
         edge_ids: Ids of the edges in the whole graph.
         missing: Number of in-edges that come from other vertices.
-        dropped: Number of those other vertices, without those that an earlier call counted.
+        dropped: Number of those vertices that no earlier call counted.
     """
 
     counts: Tensor
@@ -206,7 +205,7 @@ def edges_inside(
 ) -> InsideEdges:
     """In-edges of ``targets`` whose source has a ``local`` id.
 
-    ``local`` also remembers which vertices were counted as ``dropped``: entries of -1 become -2.
+    ``local`` also marks the vertices counted as ``dropped``: their entries change from -1 to -2.
     """
     from . import _kernels
 
@@ -217,7 +216,7 @@ def edges_inside(
     num_edges = int(counts.sum())
     sources = torch.from_numpy(np.empty(num_edges, local.dtype))
     edge_ids = torch.empty(num_edges, dtype=edge_dtype, device="cpu")
-    # An empty array says that an edge's id is its position.
+    # An empty array means that an edge's id is its position.
     whole_ids = edge_ids[:0] if whole.edge_ids is None else whole.edge_ids
     _kernels.copy_inside(*rows, whole_ids.numpy(), sources.numpy(), edge_ids.numpy())
     return InsideEdges(counts, sources, edge_ids, int(missing), int(dropped))
@@ -254,7 +253,7 @@ class PartFields:
                 found["self_loops"] = csc.loop_counts[ids].long()
         if node_type == self.train_type:
             for name, listed in splits.items():
-                # A split that the graph does not have gets no mask; training vertices may have
+                # A split that the graph lacks gets no mask. Training vertices may have
                 # been given as a list.
                 if name == "train" or f"{name}_mask" in fields:
                     mask = torch.zeros(len(ids), dtype=torch.bool, device="cpu")
@@ -276,15 +275,15 @@ class PartFields:
 def nearest_part(num_nodes: int, parts: Iterable[PartVertices]) -> Tensor:
     """Part that holds each vertex at the lowest hop, shape ``(num_nodes,)``, int32; -1 if none.
 
-    A hash chooses among several: where two hops reach everything, a fixed order would give nearly
-    all to one part. Takes 5 bytes a vertex and one part at a time.
+    A hash breaks ties. Where two hops reach everything, a fixed order would give nearly all
+    vertices to one part. Needs 5 bytes per vertex, and one part at a time.
     """
     from . import _kernels
 
     owner = torch.full((num_nodes,), -1, dtype=torch.int32, device="cpu")
     nearest = np.full(num_nodes, 255, np.uint8)  # hop; 255 is above all of them
     sizes = np.zeros(0, np.int64)
-    # Two passes over each part, as how much of the ties it takes depends on their number.
+    # Two passes over each part: the share of the ties it takes depends on their number.
     for part, vertices in enumerate(parts):
         sizes = np.append(sizes, 0)
         tied = np.zeros(part + 1, np.int64)
@@ -302,9 +301,9 @@ def nearest_part(num_nodes: int, parts: Iterable[PartVertices]) -> Tensor:
 
 
 def _shares(sizes: Int64Array, tied: Int64Array) -> Float64Array:
-    """Share of its ``tied`` vertices that each part gives to the last one.
+    """Share of its ``tied`` vertices that each part gives to the last part.
 
-    No part that gives ends up smaller than the last one.
+    No part that gives any ends up smaller than the last part.
     """
     # The level L to which givers fall and the taker rises, by bisection:
     # sizes[-1] + sum over p of min(max(sizes[p] - L, 0), tied[p]) = L. The left side falls with L.
@@ -323,8 +322,9 @@ def _shares(sizes: Int64Array, tied: Int64Array) -> Float64Array:
 def vertex_owners(partition: Partition) -> Tensor:
     """One part for every vertex of all types, shape ``(num_nodes,)``, int32.
 
-    ``partition.owner``, if all vertices were placed. Else the part that trains on it, else the
-    :func:`nearest_part`; vertices that no part reaches go to the parts that own fewest.
+    This is ``partition.owner`` if all vertices were placed. Otherwise it is the part that trains on
+    the vertex, or else its :func:`nearest_part`. Vertices that no part reaches go to the parts that
+    own the fewest.
     """
     if partition.owner is not None:
         return partition.owner

@@ -1,5 +1,4 @@
-"""Measures a placement of all vertices: the rows that epochs fetch from other parts, the edges
-between parts, and how even they are."""
+"""Measures a placement of all vertices: remote rows per epoch, cut edges and balance."""
 
 from __future__ import annotations
 
@@ -22,7 +21,7 @@ from .partition import Partition
 from .steps import MemoryUse
 
 _MOST_EVALUATED = 2**17
-"""Evaluated vertices that are sampled from: their share of rows from elsewhere needs no more."""
+"""Most evaluated vertices to sample from: enough to measure their share of remote rows."""
 
 
 @dataclass(frozen=True)
@@ -31,8 +30,9 @@ class PlacedPart:
 
     Attributes:
         train: Number of its training vertices.
-        vertices: Number of vertices that it owns; ``edges`` are their in-edges.
-        halo: Number of vertices of other parts from which these edges come.
+        vertices: Number of vertices it owns.
+        edges: Number of their in-edges.
+        halo: Number of sources of these edges that other parts own.
     """
 
     train: int
@@ -56,13 +56,14 @@ class Fetches:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class PlacementReport:
-    """A placement of all vertices as engines that fetch see it, by :func:`describe_placement`.
+    """Remote rows, cut edges and balance of a placement, from :func:`describe_placement`.
 
     Attributes:
         cut_edges: Edges whose ends are in different parts.
-        train: Rows of an epoch of training; ``evaluated``: of one over validation and test vertices
-            (over others of their type, where the graph has none), of at most 131,072 of them.
-        seconds, memory: By step, as for :class:`pagraph.partition.PartitionReport`.
+        train: Rows read in an epoch of training.
+        evaluated: Rows read in an epoch over at most 131,072 validation and test vertices. If the
+            graph has none, other vertices of their type take their place.
+        seconds, memory: By step, as in :class:`pagraph.partition.PartitionReport`.
     """
 
     method: str
@@ -90,11 +91,11 @@ class PlacementReport:
 
     @property
     def random_share(self) -> float:
-        """Share of rows that other parts own if vertices are placed at random."""
+        """Share of remote rows if vertices were placed at random."""
         return 1 - 1 / self.num_parts
 
     def balance(self, name: str) -> float:
-        """Most of a part over the mean, of "train", "vertices" or "edges"; 1 if there are none."""
+        """Maximum over mean of "train", "vertices" or "edges" per part; 1 if there are none."""
         counts = [getattr(part, name) for part in self.parts]
         return max(counts) * len(counts) / sum(counts) if any(counts) else 1.0
 
@@ -134,14 +135,14 @@ def describe_placement(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> PlacementReport:
-    """Measure the rows that epochs fetch from other parts, by sampling them; no feature is read.
+    """Measure the rows that epochs fetch from other parts, by sampling. No feature is read.
 
-    Each part samples mini-batches of its own seeds from the whole graph, and reads each of a
-    batch's input vertices once, as DistDGL does.
+    Each part samples mini-batches of its own seeds from the whole graph. As in DistDGL, a batch
+    reads each of its input vertices once.
 
     Args:
-        partition: A partition. Vertices are where :func:`~pagraph.partition.place_vertices` has
-            placed them, or else where :func:`~pagraph.partition.write_dgl` would put them.
+        partition: A partition. Vertices are owned as :func:`~pagraph.partition.place_vertices`
+            placed them, or else as :func:`~pagraph.partition.write_dgl` would write them.
         fanout: Neighbours sampled per hop, the last entry for the seeds. Default: 10 in each of
             the partition's hops.
         batch_size: Seeds of a mini-batch.
@@ -178,7 +179,7 @@ def describe_placement(
             if progress is not None:
                 progress(done, 2 * partition.num_parts)
         found.append(Fetches(rows, remote))
-    # In-edges lie with their destination, whichever part owns the source.
+    # In-edges belong to the part of their destination, whoever owns the source.
     cut, halos = _between(partition, owner)
     degrees = np.diff(partition.merged.csc.indptr.numpy())
     parts = []
@@ -203,7 +204,7 @@ def describe_placement(
 def _reads(
     partition: Partition, ids: Tensor, fanout: Sequence[int], batch_size: int, seed: int
 ) -> Int64Array:
-    """Batches of an epoch over these seeds that read each vertex, by number over all types."""
+    """Number of batches of an epoch that read each vertex, by number over all types."""
     graph = partition.graph
     if not len(ids):
         return np.zeros(graph.num_nodes, np.int64)
@@ -216,7 +217,7 @@ def _reads(
 
 
 def _between(partition: Partition, owner: Int32Array) -> tuple[int, list[int]]:
-    """Edges between parts, and for each part the vertices of others from which its edges come."""
+    """Number of edges between parts, and each part's number of sources in other parts."""
     from . import _placement
 
     csc = partition.merged.csc

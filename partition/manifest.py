@@ -1,5 +1,4 @@
-"""Manifest of a partition folder: options of the division, content of each part, location of the
-graph."""
+"""Manifest of a partition folder: options, content of each part, location of the graph."""
 
 from __future__ import annotations
 
@@ -62,8 +61,8 @@ class PartEntry:
     Attributes:
         hop_ends: Numbers of vertices within 0, 1, ... hops: ``hops + 1`` numbers.
         ends_by_type: The same for each vertex type; empty where the graph has one type of each.
-        dropped: Number of vertices that the part does without although its seeds reach them.
-        missing: Number of in-edges that it does without for that reason.
+        dropped: Number of vertices that the part's seeds reach but the part does not hold.
+        missing: Number of in-edges that it does not hold for that reason.
         splits: The files of ``train``, ``val`` and ``test``.
         sha256: Digest of the part's own ``manifest.json``.
     """
@@ -83,8 +82,10 @@ class PartEntry:
 
     @classmethod
     def parse(cls, value: Any, hops: int, node_types: Mapping[str, int], where: str) -> PartEntry:
-        """Check and take one part's JSON object, of a graph with these vertex types (none: one type
-        of each)."""
+        """Check and parse one part's JSON object.
+
+        ``node_types`` is empty for a graph with one type of each.
+        """
         by_type: dict[str, tuple[int, ...]] = {}
         if node_types:
             given = take(value, "hop_ends", dict, where)
@@ -123,20 +124,22 @@ class PartitionManifest:
     """Content of a partition's ``manifest.json``.
 
     Attributes:
-        hops: In-neighbours of up to so many hops are in a part.
-        num_nodes: Vertices of the whole graph, ``num_edges`` its edges.
+        hops: Number of hops of in-neighbours in a part.
+        num_nodes: Vertices of the whole graph.
+        num_edges: Edges of the whole graph.
         node_types: Vertex type to its number of vertices; empty where the graph has one type of
             each.
-        train_type: The type of the training vertices; empty as well.
+        train_type: The type of the training vertices; "" where the graph has one type of each.
         train_sha256: The :func:`train_digest` of all training vertices.
-        train_is_mask: Whether they are those of the graph's field ``train_mask``.
+        train_is_mask: Whether the graph's field ``train_mask`` marks exactly these.
         features: "copy", or "reference": wide fields are those of the source.
         evaluation: "source", or "parts": parts hold the neighbourhoods of validation and test
             vertices as well.
-        outside: Numbers of validation and test vertices that no part has in its lists.
+        outside: Numbers of validation and test vertices that no part lists.
         source: The folder of the whole graph; None if it was in memory.
-        seed: Seed of the method's random choices, where it is known, as ``max_replication`` is.
-        capped: Whether parts may do without vertices that their seeds reach.
+        seed: Seed of the method's random choices; None if unknown.
+        max_replication: Limit on the replication factor; None if unknown or without a limit.
+        capped: Whether parts may lack vertices that their seeds reach.
         origin: Free-form notes for people.
     """
 
@@ -205,8 +208,11 @@ class PartitionManifest:
 
     @classmethod
     def read(cls, folder: Path) -> PartitionManifest:
-        """Read and check the manifest of ``folder``, but not the parts; FormatError if there is
-        none of our version."""
+        """Read and check the manifest of ``folder``, but not the parts.
+
+        Raises:
+            FormatError: There is no manifest of a version that this release reads.
+        """
         hint = f': "pagraph partition {folder} OUT -k K" divides a graph into K parts'
         if is_partition(folder.parent):
             hint = f": it is a part of the partition {str(folder.parent)!r}"
@@ -285,8 +291,8 @@ class PartitionManifest:
                         f"{self.train_type!r} alone"
                     )
                     raise FormatError(f"{where}: a part must hold {rule}, got {list(ends)}"[:300])
-        # People read these numbers, the library does not: a file that contradicts itself was
-        # changed after it was written.
+        # Only people read these numbers. If they contradict the parts, the file was changed after
+        # it was written.
         for name, derived in self._summary().items():
             if value.get(name) != derived:
                 raise FormatError(
@@ -307,7 +313,7 @@ class PartitionManifest:
         }
 
     def write(self, folder: Path) -> None:
-        """Write the manifest into ``folder``, which holds all parts by now."""
+        """Write the manifest into ``folder``, after all parts."""
         write_manifest_json(folder / MANIFEST, self.to_json())
 
     def to_json(self) -> dict[str, Any]:

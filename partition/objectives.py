@@ -1,12 +1,12 @@
-"""What a placement of all vertices minimizes: the rows that an epoch fetches, or the edges cut.
+"""Objectives of a placement of all vertices: rows fetched per epoch, or edges cut.
 
-The rows are expected ones. With 10 neighbours a hop nearly all rows of a batch are two hops away,
-so edges between parts say little about them. A search lowers the rows in turns:
+The rows are expected values. With 10 neighbours per hop, nearly all rows of a batch are two hops
+away, so the edge cut says little about them. A search lowers the rows by alternating two steps:
 
-1. With the seeds of each part fixed, ``reads[v, p]``, how many batches of part ``p`` read vertex
-   ``v``, follows by one pass over the edges a hop. ``v`` belongs where it is read most.
-2. With the owners fixed, what a seed would read from others if it were part ``p``'s seed follows by
-   one pass a hop in the other direction. It belongs where that is least.
+1. Fix the seeds of each part. One pass over the edges per hop gives ``reads[v, p]``, the number of
+   batches of part ``p`` that read vertex ``v``. ``v`` belongs where it is read most.
+2. Fix the owners. One pass per hop in the other direction gives the rows that a seed would fetch
+   from other parts if it belonged to part ``p``. The seed belongs where that is least.
 """
 
 from __future__ import annotations
@@ -26,36 +26,38 @@ from .partition import Partition
 
 Float32Array = npt.NDArray[np.float32]
 
-# An epoch validates and tests as well as it trains. The later passes matter half as much: a graph
-# is trained on more often than it is tested.
+# An epoch also validates and tests. These passes count half: a graph is trained on more often than
+# it is tested.
 _EVALUATED = 0.5
 
 
 class Objective(Protocol):
-    """A quantity that a placement makes small.
+    """A quantity that a placement minimizes.
 
     Attributes:
-        edge_shares: METIS's parts that a search begins with. Each entry says what all in-edges
-            weigh there over what all vertices weigh; with None, vertices alone weigh anything.
+        edge_shares: METIS partitions to start a search from, one per entry. An entry is the total
+            weight of all in-edges over that of all vertices. None: only vertices have weight.
     """
 
     edge_shares: Sequence[float | None]
 
     def measure(self, owner: Int32Array) -> float:
-        """The quantity, where each vertex has this owner."""
+        """The quantity for these owners."""
         ...
 
     def costs(self) -> Float32Array:
-        """What a vertex brings in each part, all others where they were measured; called at most
-        once after :meth:`measure`. Shape ``(num_nodes, num_parts)``."""
+        """Cost of a vertex in each part if all others stay, shape ``(num_nodes, num_parts)``.
+
+        Called at most once after :meth:`measure`.
+        """
         ...
 
 
 class CutEdges:
     """The number of edges between parts."""
 
-    # Of the graphs in benchmarks/NOTES.md no share is the best everywhere: web graphs want 0.5
-    # (0.013 of the edges cut, by the others 0.02 and 0.09), dense graphs 2.
+    # No share is the best for all graphs in benchmarks/NOTES.md. Web graphs want 0.5 (0.013 of the
+    # edges cut; the others cut 0.02 and 0.09), dense graphs 2.
     edge_shares: Sequence[float | None] = (0.5, 1.0, 2.0)
 
     def __init__(self, partition: Partition) -> None:
@@ -87,7 +89,7 @@ class CutEdges:
         return graph.num_edges - loops - inside
 
     def costs(self) -> Float32Array:
-        """Minus the edges that join a vertex to each part."""
+        """Minus the number of edges between a vertex and each part."""
         costs = self._costs
         self._costs = None
         assert costs is not None
@@ -97,7 +99,7 @@ class CutEdges:
 class FetchedRows:
     """The expected number of rows that an epoch reads from other parts."""
 
-    # Weights of in-edges brought 1 to 8 % more rows on three of seven graphs.
+    # Weighting in-edges as well cost 1 to 8 % more rows on three of seven graphs.
     edge_shares: Sequence[float | None] = (None,)
 
     def __init__(self, partition: Partition, fanout: Sequence[int], batch_size: int) -> None:
@@ -111,8 +113,8 @@ class FetchedRows:
         self._measured: tuple[Float32Array, Float32Array] | None = None
 
     def measure(self, owner: Int32Array) -> float:
-        """Rows of all types together, where each vertex has this owner."""
-        # A measurement that nobody asked the costs of is as large as this one.
+        """Remote rows of all types together for these owners."""
+        # Free the last measurement's matrices first: they are as large as the new ones.
         self._measured = None
         self._owner = owner
         self._measured = self.reads(owner)
@@ -120,8 +122,10 @@ class FetchedRows:
         return float(reads.sum() - _own(reads, owner).sum())
 
     def reads(self, owner: Int32Array) -> tuple[Float32Array, Float32Array]:
-        """Batches of each part that are expected to read each vertex, and how much more of them
-        one more draw adds; both of shape ``(num_nodes, num_parts)``."""
+        """Expected batches of each part that read each vertex, and the increase by one more draw.
+
+        Both have shape ``(num_nodes, num_parts)``.
+        """
         from . import _placement
 
         shape = (len(owner), self._num_parts)
@@ -138,7 +142,7 @@ class FetchedRows:
                 _placement.push_draws(*csc.arrays, draws[targets], number, found[sources])
             total += found
             draws = found
-        # The same for all parts, and no whole number: a search would save batches, not rows.
+        # The same for all parts, and not rounded: otherwise a search would save batches, not rows.
         seeds = float(self._seeds.sum()) / self._num_parts
         batches = np.float32(max(1.0, seeds / self._batch_size))
         # A batch reads a row once: of n draws spread over b batches, b (1 - exp(-n / b)) hold it.
@@ -164,7 +168,7 @@ class FetchedRows:
                 targets = self._numbering.rows(edge_type[2])
                 _placement.pull_costs(*csc.arrays, costs[sources], number, more[targets])
             costs = more
-        # As a seed it reads from others, as a row it is read by others: all parts but its own.
+        # As a seed it fetches from other parts. As a row it is fetched by all parts but its own.
         costs *= self._seeds[:, None]
         costs -= reads
         return costs
@@ -186,8 +190,11 @@ def _own(rows: Float32Array, owner: Int32Array) -> Array:
 
 
 def seed_weights(partition: Partition) -> Float32Array:
-    """How often each vertex is a seed, by number over all types: once in training, and all that
-    are evaluated together half as often as all that are trained on."""
+    """How often each vertex is a seed, by number over all types.
+
+    A training vertex is a seed once. The evaluated vertices together count half as much as all
+    training vertices together.
+    """
     graph = partition.graph
     train = partition.train.numpy()
     seeds = np.zeros(graph.num_nodes, np.float32)
@@ -200,8 +207,7 @@ def seed_weights(partition: Partition) -> Float32Array:
 
 
 def evaluated_vertices(graph: Graph, node_type: str, train: Tensor) -> Tensor:
-    """Ids of the validation and test vertices, or of all but the training vertices where there are
-    none."""
+    """Ids of the validation and test vertices, or else of all but the training vertices."""
     fields = graph.node_fields(node_type)
     chosen = torch.zeros(graph.num_nodes_of(node_type), dtype=torch.bool, device="cpu")
     for name in ("val_mask", "test_mask"):

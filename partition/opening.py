@@ -29,16 +29,16 @@ class Part:
     Attributes:
         graph: The part's vertices, their in-edges except those of the last hop, and fields. With
             one vertex and one edge type, the vertex fields ``in_degrees`` and ``out_degrees`` are
-            degrees in the whole graph; ``self_loops``, present if the graph has any, says how many
-            of the edges that they count are self-loops.
-        train: Local ids of its training vertices (of ``train_type``), ascending, int64. Their whole
-            neighbourhood of ``hops`` hops is in the part, except where a limit on replication left
-            vertices out.
+            degrees in the whole graph. ``self_loops``, present if the graph has any, counts the
+            self-loops among these edges.
+        train: Local ids of its training vertices (of ``train_type``), ascending, int64. The part
+            holds their whole neighbourhood of ``hops`` hops, unless a limit on replication dropped
+            vertices.
         val: Local ids of the validation vertices that this part evaluates; no other part does.
         test: The same for test vertices.
-        index: The part's number; ``manifest`` and ``folder`` are those of all parts.
-        source: Folder of the whole graph on this machine, as it was given; None for the place that
-            the manifest names.
+        index: The part's number.
+        manifest, folder: Manifest and folder of the partition.
+        source: The given folder of the whole graph on this machine. None: where the manifest says.
     """
 
     graph: Graph
@@ -130,22 +130,22 @@ def open_partition(
     source: StrPath | None = None,
     verify: bool = False,
 ) -> Part:
-    """Open the part of one process, in milliseconds; arrays are mapped, and read when touched.
+    """Open the part of one process. Arrays are memory-mapped, so this takes milliseconds.
 
     Args:
         out: Folder that :func:`~pagraph.partition.write_partition` wrote; other parts may be
             missing.
         rank: Number of the part.
-        world_size: Number of processes, which must be the number of parts. Default: not compared.
+        world_size: Number of processes, which must be the number of parts. Default: not checked.
         source: Folder of the whole graph on this machine, for parts that refer to its features and
-            for ``Part.open_source``. Default: where it was, relative to ``out`` or absolute.
-        verify: Read everything once: compare the checksums and check every id.
+            for ``Part.open_source``. Default: its old path, relative to ``out`` or absolute.
+        verify: Read everything once, compare the checksums and check every id.
 
     Raises:
         TypeError: ``rank`` is not an integer.
         FileNotFoundError, NotADirectoryError: There is no such folder.
-        FormatError: It holds no partition, an unfinished one, or the part is missing or damaged;
-            ``source`` is not the graph that it was made from.
+        FormatError: The folder holds no partition or an unfinished one, the part is missing or
+            damaged, or ``source`` is not the graph that it was made from.
         ValueError: ``rank`` or ``world_size`` does not match the number of parts.
 
     Example:
@@ -169,7 +169,7 @@ def open_partition(
             f"world_size must be the number of parts {manifest.num_parts} in {out}, got "
             f"{world_size}"
         )
-    # Said now, and not when the graph is first asked for, perhaps after an epoch.
+    # Fail now rather than when the graph is first needed, perhaps after an epoch.
     if source is not None and manifest.source is not None:
         locate_source(manifest.source, Path(out), source)
     part = open_part(Path(out), manifest, rank, source=source, verify=verify)
@@ -180,7 +180,7 @@ def open_partition(
 def open_manifest(out: StrPath) -> PartitionManifest:
     """Read the manifest of a partition folder; raises as :func:`open_partition`."""
     path = existing_folder(out, name="out")
-    # Both forms are folders of parts: say which function reads the other.
+    # Both formats are folders of parts: name the function that reads the other one.
     if is_pagraph_partition(path) and not (path / MANIFEST).is_file():
         rule = (
             "out must be written by write_partition, not in PaGraph's form, which "
@@ -193,7 +193,7 @@ def open_manifest(out: StrPath) -> PartitionManifest:
 
 
 def check_whole(whole: Graph, manifest: PartitionManifest, out: Path) -> None:
-    """Refuse a graph of other sizes than the one that was divided."""
+    """Raise ValueError unless the graph has the sizes of the one that was divided."""
     # The manifest names types only if there are several.
     typed = {} if whole.is_homogeneous else whole.num_nodes_by_type
     sizes = (whole.num_nodes, whole.num_edges, typed)
@@ -223,7 +223,7 @@ def open_part(
     path = folder / MANIFEST
     if not path.is_file():
         raise FormatError(f"{path} is missing")
-    # Parts of several partitions look alike: only the digest tells that one was mixed in.
+    # Parts of several partitions look alike; only the digest detects one that was mixed in.
     got = file_digest(path)
     if got != entry.sha256:
         want = entry.sha256[:16]
@@ -256,7 +256,7 @@ def _check_counts(
         raise FormatError(
             f"{folder} must hold {want} as the partition's manifest says, got {graph}"
         )
-    # Fields of edges lie by position; other ids would take the wrong rows.
+    # Rows of edge fields are in order of position; other ids would read the wrong rows.
     if any(graph.csc_of(edge_type).edge_ids is not None for edge_type in graph.edge_types):
         raise FormatError(f"{folder} must number its edges by position, got edge_ids")
     own = [("vertices", graph.node_fields(name), [torch.int64]) for name in graph.node_types]
@@ -272,7 +272,7 @@ def _check_counts(
 
 def _open_list(folder: Path, entry: PartEntry, name: str, num_nodes: int) -> Tensor:
     ids = open_array(folder, entry.splits[name])
-    # Also without `verify`: lists are short, and index everything else.
+    # Checked even without `verify`: lists are short, and they index everything else.
     low, high = id_range(ids)
     if low < 0 or high >= num_nodes:
         raise FormatError(f"{folder / entry.splits[name].file} must hold ids in [0, {num_nodes})")

@@ -1,4 +1,4 @@
-"""PaGraph's own partition format: written, opened, and read as a partition.
+"""Writes, opens and reads PaGraph's own partition format.
 
 For part ``i``, whose local ids ascend with the global ids:
 
@@ -74,8 +74,8 @@ def write_pagraph_partition(
 ) -> None:
     """Write a partition as PaGraph does, whole or not at all.
 
-    Training vertices without edges are kept; PaGraph's partitioners put the part's first vertex in
-    their place.
+    Training vertices without edges are kept. PaGraph's partitioners replace them by the part's
+    first vertex.
 
     Args:
         partition: The partition; its graph has the field ``label``.
@@ -85,7 +85,7 @@ def write_pagraph_partition(
     Raises:
         FileExistsError: ``out`` exists.
         ValueError: The graph has several types or no labels, or parts hold neighbourhoods of
-            evaluated vertices, which the form cannot tell from those for training.
+            evaluated vertices, which the format cannot tell from training vertices.
     """
     if not partition.graph.is_homogeneous:
         raise ValueError(
@@ -116,10 +116,10 @@ def _write_part(
 ) -> None:
     import scipy.sparse
 
-    # Ours lie hop by hop, PaGraph's by global id.
+    # Our parts are sorted by hop, PaGraph's by global id.
     ids, places = structure.vertices.ids.sort()
     adjacency = _adjacency_of(structure, places)
-    # Uncompressed, as PaGraph's: each process loads a part at its start.
+    # Uncompressed like PaGraph's own files: each process loads a part when it starts.
     scipy.sparse.save_npz(_file(folder, "subadj", part), adjacency, compressed=False)
     np.save(_file(folder, "sub_trainid", part), torch.searchsorted(ids, train).numpy())
     np.save(_file(folder, "sub_train2fullid", part), ids.numpy())
@@ -141,7 +141,7 @@ def _adjacency_of(structure: PartStructure, places: Tensor) -> Any:
     )
     ones = np.ones(len(ends[0]), dtype=np.uint8)
     adjacency = scipy.sparse.coo_matrix((ones, ends), shape=(len(places), len(places))).tocsr()
-    # tocsr added parallel edges up, and a uint8 of 256 of them is 0.
+    # tocsr adds parallel edges up, and 256 of them would overflow a uint8 to 0.
     adjacency.data[:] = 1
     return adjacency
 
@@ -293,7 +293,7 @@ def read_pagraph_partition(folder: StrPath, graph: Graph | None = None) -> Parti
     # Opened again: only now the training vertices and hops are known.
     for index, train in enumerate(kept):
         part = open_pagraph_part(path, index)
-        # What a part does without, although its training vertices reach it.
+        # Vertices that the training vertices reach but the part does not hold.
         reached = vertices_within(whole, train, hops).ids
         without = reached[~torch.isin(reached, part.global_ids)].sort().values
         _check_edges(path, part, whole, vertices_within(whole, train, hops, without=without))
@@ -312,7 +312,7 @@ class _Claim:
 
     Attributes:
         train: Their ids in the whole graph.
-        first: The part's first vertex if it is listed, which may stand for others; else empty.
+        first: The part's first vertex if it is listed, as it may stand for others; else empty.
         complete: Whether all in-neighbours of that vertex are in the part.
     """
 
@@ -348,7 +348,7 @@ def _check_ids(path: Path, part: PagraphPart, graph: Graph) -> None:
 
 
 def _depth(part: PagraphPart) -> int:
-    """Hops of in-edges that the part holds: one more than the furthest vertex with any is away."""
+    """Hops of in-edges in the part: one more than the distance of the furthest vertex with any."""
     found = vertices_within(part.graph, part.train, MAX_HOPS)
     has_edges = part.graph.in_degrees()[found.ids] > 0
     last = int(has_edges.nonzero().max()) if bool(has_edges.any()) else -1
@@ -361,8 +361,8 @@ def _settle(claims: list[_Claim], graph: Graph) -> list[Tensor]:
     mask = mask_of(graph.ndata, "train_mask")
     listed = torch.bincount(torch.cat([claim.train for claim in claims]), minlength=graph.num_nodes)
     kept = [claim.train.sort().values for claim in claims]
-    # Incomplete claims give way first: of several parts that list a vertex, one with all its
-    # in-neighbours keeps it.
+    # Of several parts that list a vertex, one with all its in-neighbours keeps it. So incomplete
+    # claims give way first.
     for index in sorted(range(len(claims)), key=lambda i: claims[i].complete):
         first = claims[index].first
         if not len(first):
@@ -380,7 +380,7 @@ def _settle(claims: list[_Claim], graph: Graph) -> list[Tensor]:
 
 
 def _check_edges(path: Path, part: PagraphPart, whole: Graph, vertices: PartVertices) -> None:
-    """Refuse a part whose edges are not those of ``vertices`` in the whole graph."""
+    """Raise FormatError unless the part's edges are those of ``vertices`` in the whole graph."""
     want = _edge_keys(extract_structure(whole, vertices).csc, vertices.ids, whole)
     got = _edge_keys(part.graph.csc, part.global_ids, whole)
     if not torch.equal(want, got):
@@ -392,6 +392,6 @@ def _edge_keys(csc: CSC, ids: Tensor, whole: Graph) -> Tensor:
     """One number for each pair of vertices with an edge, ascending."""
     src = ids[csc.indices.long()]
     dst = ids[csc.destinations().long()]
-    # The form merges parallel edges, so that pairs are all that can be compared.
+    # The format merges parallel edges, so only pairs can be compared.
     keys: Tensor = torch.unique(src * whole.num_nodes + dst)
     return keys

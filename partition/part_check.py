@@ -1,4 +1,4 @@
-"""Compares a part with what is extracted again from the whole graph."""
+"""Compares a part with a second extraction from the whole graph."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from .manifest import SPLITS
 from .opening import Part
 from .partition import LEFT_OUT, UNREACHED, of_type
 
-# Edges and bytes of rows that are compared at a time, so that a part need not fit into memory: 2 M
-# edges take 32 MiB with their ids; fields are read in blocks of the size they are written in.
+# Edges and bytes of rows to compare at a time, so that a part need not fit into memory. 2 M edges
+# take 32 MiB with their ids; fields are read in blocks of the size they are written in.
 _EDGES_AT_ONCE = 2**21
 _BYTES_AT_ONCE = 16 * 2**20
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One fault in a part, or in all of them (None): the rule that is broken, and what was found.
+    """One fault in a part, or in the partition (part None): the rule, and what was found instead.
 
     ``check`` is "files", "vertices", "edges", "fields", "training" or "evaluation".
     """
@@ -40,8 +40,8 @@ class Finding:
 
 
 def check_part(part: Part, whole: Graph) -> Iterator[Finding]:
-    """Yield the findings of a part, up to the first check that finds anything."""
-    # Each check relies on the ones before: ids that are wrong would make every edge wrong.
+    """Yield the findings of the first check of a part that finds anything."""
+    # Each check relies on the ones before: wrong ids would make every edge wrong.
     for check, messages in (
         ("vertices", _check_vertices(part, whole)),
         ("edges", _check_edges(part, whole)),
@@ -137,7 +137,7 @@ def _first_difference(want: Tensor, got: Tensor) -> int | None:
 
 def _check_edges(part: Part, whole: Graph) -> Iterator[str]:
     """Compare the in-edges of the inner vertices in order, then the counts of missing ones."""
-    # One table for all runs and types: it also marks the dropped vertices that were counted.
+    # One table for all runs and types: it also marks which dropped vertices were counted.
     local = local_ids(whole, {name: part.global_ids_of(name) for name in whole.node_types})
     missing = 0
     dropped = 0

@@ -13,9 +13,9 @@ from ..graph.csc import CSC, id_dtype
 from ..graph.graph import EdgeType, Graph
 
 UNREACHED = 255
-"""Mark of a vertex whose hop is not known yet; the kernel ``mark_sources`` looks for it."""
+"""Hop of a vertex that was not reached yet; the kernel ``mark_sources`` tests for it."""
 LEFT_OUT = 254
-"""Mark of a vertex that is never reached."""
+"""Hop of a vertex that must not be reached."""
 
 
 @dataclass(frozen=True)
@@ -88,17 +88,17 @@ def merged_bytes(graph: Graph) -> int:
     return merged_dtype(graph).itemsize * (graph.num_nodes + 1 + graph.num_edges)
 
 
-# One copy for dividing, limiting, describing and writing a graph. Weak keys: it goes with the
-# graph. Two threads may both make it, and one of the equal copies is kept.
+# One copy for dividing, limiting, describing and writing a graph. Weak keys free it with the graph.
+# Two threads may both make it; one of the equal copies is kept.
 _merged: WeakKeyDictionary[Graph, Graph] = WeakKeyDictionary()
 
 
 def merged(graph: Graph) -> Graph:
     """A graph of one type with the in-edges of all types, in one :class:`Numbering`.
 
-    It has no fields and no edge ids. This is the graph itself if it has one vertex type and one
-    edge type. Otherwise it is a copy of 4 bytes an edge and vertex (8 from 2**31 on), made once and
-    kept as long as the graph. Rows have the edges of the first type first.
+    It has no fields and no edge ids. A graph with one vertex type and one edge type is returned
+    itself. Otherwise a copy of 4 bytes per edge and vertex (8 from 2**31 on) is made once and kept
+    as long as the graph. Within a row, edges are ordered by type.
 
     Raises:
         ValueError: An id is out of range.
@@ -123,7 +123,7 @@ def _merge(graph: Graph) -> CSC:
     dtype = merged_dtype(graph)
     indptr = torch.zeros(graph.num_nodes + 1, dtype=dtype, device="cpu")
     indptr[1:] = counts.cumsum(0)
-    # Where the next edge of each row goes: every edge type appends to the rows of its destinations.
+    # Next free position of each row: every edge type appends to the rows of its destinations.
     ends = indptr[:-1].clone()
     indices = torch.empty(graph.num_edges, dtype=dtype, device="cpu")
     for edge_type in graph.edge_types:
@@ -173,16 +173,16 @@ class PartVertices:
 def vertices_within(
     graph: Graph, seeds: Tensor, hops: int, *, without: Tensor | None = None
 ) -> PartVertices:
-    """L-hop in-neighbourhood of seeds: all that they reach against the edges, and the seeds.
+    """L-hop in-neighbourhood of seeds, including the seeds.
 
-    Takes one byte a vertex in addition to the graph, and reads each in-edge at most once, so the
-    graph may be mapped.
+    Needs one byte per vertex in addition to the graph. Reads each in-edge at most once, so the
+    graph may be memory-mapped.
 
     Args:
         graph: One vertex type and one edge type.
         seeds: Distinct vertex ids, ascending, int64.
         hops: From 0 to 253.
-        without: Ids of vertices that are left out and not expanded either, unless they are seeds.
+        without: Ids of vertices that are neither included nor expanded, unless they are seeds.
     """
     from . import _kernels
 
@@ -195,8 +195,8 @@ def vertices_within(
     ends = [len(seeds)]
     for hop in range(1, hops + 1):
         count = _kernels.mark_sources(*csc.arrays, found[-1].numpy(), hop, hop_of.numpy())
-        # The scan also sorts a hop by id. It is a pass over all vertices, so an empty hop, and all
-        # later ones are empty too, does without.
+        # The scan also sorts a hop by id. It is a pass over all vertices, so it is skipped once a
+        # hop is empty; all later ones are empty, too.
         ring = (hop_of == hop).nonzero().squeeze(1) if count else seeds[:0]
         found.append(ring)
         ends.append(ends[-1] + count)
@@ -213,20 +213,19 @@ class Partition:
         graph: The whole graph.
         train: Ids of the training vertices, which are of one type, ascending, shape ``(n,)``,
             int64.
-        parts: The part of each of them, shape ``(n,)``, int32, in ``[0, num_parts)``.
-        hops: Number of hops of in-neighbours that go with the training vertices.
-        method: The name of the method that divided them.
+        parts: The part of each training vertex, shape ``(n,)``, int32, in ``[0, num_parts)``.
+        hops: Number of hops of in-neighbours that a part holds.
+        method: Name of the partitioning method.
         evaluation: The part of every vertex of ``evaluated``, int32; None where parts are for
             training only.
-        evaluated: Ids of the validation and test vertices whose neighbourhoods parts hold as well,
+        evaluated: Ids of the validation and test vertices whose neighbourhoods parts also hold,
             ascending, int64.
-        dropped: For each part the ids of the halo vertices that it does without (int64, ascending);
-            for several types, their numbers over all types. None if parts are complete.
-        lost: Share of the neighbours that training would draw but parts do not hold; None without a
-            limit.
+        dropped: Ids of each part's dropped halo vertices (int64, ascending); with several types,
+            their numbers over all types. None if parts are complete.
+        lost: Share of the neighbour draws that go to dropped vertices; None without a limit.
         node_type: Type of the training and evaluated vertices; None for the only one.
-        owner: The one part of every vertex by its number over all types, int32, where all were
-            placed (:func:`pagraph.partition.place_vertices`); else None.
+        owner: The part that owns each vertex, by its number over all types, int32, as set by
+            :func:`pagraph.partition.place_vertices`; else None.
 
     Example:
         >>> graph = Graph.from_coo([0, 1, 2], [1, 2, 3])
@@ -274,7 +273,7 @@ class Partition:
         return chosen
 
     def seeds_of(self, part: int) -> Tensor:
-        """Vertices whose whole neighbourhood the part holds, trained on or ``evaluated``.
+        """Training and ``evaluated`` vertices of a part, whose whole neighbourhood it holds.
 
         Returns:
             Their numbers over all types, ascending, int64.

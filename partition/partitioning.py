@@ -1,5 +1,4 @@
-"""Divides a graph's training vertices over parts by one of the methods, and drops the halo vertices
-that training would draw least often where parts hold too much."""
+"""Divides a graph's training vertices into parts, and limits the replication of their halos."""
 
 from __future__ import annotations
 
@@ -31,7 +30,7 @@ def check_graph(options: PartitionOptions, graph: Graph, num_train: int) -> None
             f"num_parts must be at most the number of training vertices {num_train:,}, {got}"
         )
     least = num_train / graph.num_nodes
-    # "not >=" and not "<": NaN is refused, too.
+    # "not >=" rather than "<": NaN is refused, too.
     if options.max_replication is not None and not options.max_replication >= least:
         got = f"got {options.max_replication}"
         raise ValueError(
@@ -61,19 +60,19 @@ def partition_graph(
 ) -> Partition:
     """Divide the training vertices over ``num_parts`` parts.
 
-    Of a graph with several types the training vertices are of one, and parts hold what they reach
+    In a graph with several types, all training vertices have one type. Parts hold what they reach
     over all edge types. Methods then run on a copy of the edges without types
-    (:func:`pagraph.partition.partition.merged`), and count a vertex of any type as one.
+    (:func:`pagraph.partition.partition.merged`), and every vertex counts as one.
 
     Args:
         graph: The graph; ids are checked.
         num_parts: From 1 to the number of training vertices.
-        hops: Number of hops the model samples (its layers; one less on pre-aggregated features).
+        hops: Number of hops the model samples: its layers, or one less on pre-aggregated features.
         method: One of :data:`pagraph.partition.METHODS`.
         train: Ids or a boolean mask of the training vertices. Default: the field ``train_mask``.
         seed: Seed of the method's random choices.
-        evaluation: "parts": validation and test vertices are divided as well, with their
-            neighbourhoods. "source": they are evaluated on the whole graph.
+        evaluation: "parts" also divides validation and test vertices, with their neighbourhoods.
+            "source" evaluates them on the whole graph.
         max_replication: Limit on the replication factor; see
             :func:`pagraph.partition.limit_replication`.
         fanout: Neighbours that training samples per hop, along each edge type, for
@@ -108,7 +107,7 @@ def partition_graph(
         node_type=node_type,
     )
     check_graph(options, graph, len(ids))
-    # Methods see one type; ids are checked here, as the kernels of some do not.
+    # Methods see one type. Ids are checked here, as kernels of some methods do not check them.
     whole = merged(graph)
     whole.csc.validate()
     numbers = ids + Numbering(graph.num_nodes_by_type).begin(node_type)
@@ -222,8 +221,11 @@ def train_ids(graph: Graph, train: Tensor | None = None, *, node_type: str | Non
 def draw_train(
     graph: Graph, fraction: float, *, seed: int = 0, node_type: str | None = None
 ) -> Tensor:
-    """Ids of a random share, in (0, 1], of the vertices of a type, ascending, int64: for graphs
-    without a mask."""
+    """Draw training vertices for a graph without a mask.
+
+    Returns:
+        Ids of a random ``fraction``, in (0, 1], of the vertices of a type, ascending, int64.
+    """
     if not 0 < fraction <= 1:
         raise ValueError(f"fraction must be in (0, 1], got {fraction}")
     num_nodes = graph.num_nodes_of(train_type(graph, node_type))
@@ -234,20 +236,20 @@ def draw_train(
     return order[:count].sort().values
 
 
-# Of the search for the fewest that must go. Each step follows the edges of all parts; six leave at
-# most 1/64 of the excess more than needed.
+# Steps of the bisection for the fewest vertices to drop. Each step follows the edges of all parts.
+# Six steps drop at most 1/64 of the excess more than needed.
 _STEPS = 6
 
 
 def limit_replication(
     partition: Partition, factor: float, *, fanout: Sequence[int] | None = None
 ) -> Partition:
-    """Drop halo vertices until all parts together hold at most ``factor`` times the graph's.
+    """Drop halo vertices until the replication factor is at most ``factor``.
 
-    Vertices that are expected to be drawn least often in an epoch go first, whichever part they are
-    in, and with them those that only they led to. ``Partition.lost`` is the share of all draws that
-    would have come to dropped vertices; training draws from the neighbours that are left. Takes
-    about 50 bytes for each halo vertex of all parts, and 20 a vertex of the graph.
+    Vertices with the fewest expected draws in an epoch go first, whichever part they are in.
+    Vertices that only they led to go with them. Training samples from the remaining neighbours, and
+    ``Partition.lost`` is the share of draws that dropped vertices would have received. Needs about
+    50 bytes per halo vertex of all parts, and 20 per vertex of the graph.
 
     Args:
         partition: Its ``dropped`` is not read.
@@ -299,7 +301,7 @@ def _expected_draws(
 ) -> tuple[Float64Array, float]:
     """Expected draws of each vertex in an epoch, and the sum of all draws, dropped ones included.
 
-    Vertices are numbered over all types. With fan-out f, a vertex v that is expected d(v) times
+    Vertices are numbered over all types. With fan-out f, a vertex v with d(v) expected draws
     draws each of its in-neighbours d(v) min(1, f / degree(v)) times.
     """
     from . import _kernels
@@ -310,7 +312,7 @@ def _expected_draws(
         kept[without.numpy()] = False
     drawn = np.zeros(graph.num_nodes)
     total = 0.0
-    # How often each vertex of the hop at hand draws: a seed once in an epoch.
+    # How often each vertex of the current hop draws: a seed once per epoch.
     draws = np.zeros(graph.num_nodes)
     draws[seeds.numpy()] = 1
     for number in reversed(fanout):

@@ -1,10 +1,10 @@
-"""Places all vertices of a graph, for engines in which a machine fetches rows of the others.
+"""Places all vertices of a graph, for engines in which machines fetch rows from each other.
 
-A search makes an objective small (``objectives``: rows fetched, or edges cut), in turns. In each, a
-vertex goes where it costs least. A random half of the vertices may move at a time, since neighbours
-that all move at once would miss each other. Parts are kept even by prices: a part with too much of
-something (vertices, in-edges, training vertices) raises its price, and what is still too much is
-moved where it costs least.
+A search minimizes an objective (``objectives``: rows fetched, or edges cut) in turns. In each turn,
+a vertex moves where it costs least. Only a random half of the vertices may move at a time:
+neighbours that all move at once would miss each other. Prices keep parts balanced: a part with too
+many vertices, in-edges or training vertices raises their price. A repair then moves any remaining
+excess where it costs least.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .objectives import Float32Array, Objective, objective_of
 from .partition import Partition
 
 SLACK = 0.05
-"""How much more than the mean a part may have: of vertices, in-edges and training vertices."""
+"""Allowed excess of a part over the mean, for vertices, in-edges and training vertices."""
 _TURNS = 24
 _PATIENCE = 6  # turns without a better placement after which the search ends
 _MOVABLE = 0.5  # share of the vertices that may move in a turn
@@ -45,7 +45,7 @@ _ORDER = np.array([_EDGES, _TRAIN, _VERTICES])
 # Bytes a vertex of the search, besides four matrices of float32.
 _VERTEX_BYTES = 90
 _MATRICES = 4
-# METIS's weights are integers: so many units are a mean vertex, whose share is then within 1 %.
+# METIS's weights are integers. A mean vertex has this many units, so rounding stays within 1 %.
 _WEIGHT_UNITS = 100
 
 
@@ -63,21 +63,21 @@ def place_vertices(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Partition:
-    """Give every vertex one part, so that an epoch reads few rows from other parts.
+    """Assign every vertex to one part so that an epoch reads few rows from other parts.
 
-    For engines such as DistDGL, whose machines own vertices and fetch what others own. The search
-    begins with the parts as they are, each vertex where it is held at the lowest hop; of methods
-    ``auto`` and ``metis`` also with METIS's parts of all vertices, for graphs of up to 16 M edges.
-    The best end is taken. Vertices, in-edges and training vertices of a part are within 5 % of
-    the mean, as far as single vertices allow.
+    For engines such as DistDGL, whose machines own vertices and fetch the rows of others. The
+    search starts from the given parts, with each vertex in the part that holds it at the lowest
+    hop. With methods ``auto`` and ``metis`` and at most 16 M edges, it also starts from METIS's
+    parts of all vertices. The best result is returned. Vertices, in-edges and training vertices of
+    a part are within 5 % of the mean, as far as single vertices allow.
 
-    Validation and test vertices count half as much as those of training, all together; where there
-    are none, the other vertices of the type do. Takes 90 bytes a vertex and 16 for each vertex and
-    part.
+    Validation and test vertices together count half as much as the training vertices together. If
+    there are none, the other vertices of the type take their place. Needs 90 bytes per vertex, and
+    16 per vertex and part.
 
     Args:
-        partition: Parts of its training vertices, of which many change; a limit on replication is
-            dropped.
+        partition: The given parts. Many training vertices change parts. A limit on replication is
+            removed.
         fanout: Neighbours that training samples per hop, along each edge type, the last entry for
             the seeds; -1 is all. Default: 10 in each of the partition's hops. Not read where edges
             are minimized.
@@ -110,7 +110,7 @@ def place_vertices(
     objective = objective_of(minimize, partition, fanout, batch_size)
     search = _Search(partition, objective)
     starts = [vertex_owners(partition).numpy(), *_metis_starts(partition, search, objective, seed)]
-    # No start is the best everywhere: METIS's is on web graphs, that of training on RMAT graphs.
+    # No start is always the best: METIS's wins on web graphs, the training parts on RMAT graphs.
     best: _Placed | None = None
     ticks = Ticks(progress, _TURNS * len(starts))
     for start in starts:
@@ -155,8 +155,7 @@ def _metis_starts(
 
 
 class _Placed:
-    """A placement that a search came by: how uneven it is beyond what is allowed, and what its
-    objective is."""
+    """A placement found by a search, with its excess over the limits and its objective."""
 
     def __init__(self, owner: Int32Array, excess: float, value: float) -> None:
         self.owner = owner
@@ -184,8 +183,11 @@ class _Search:
         self._limits = np.maximum(least, (1 + SLACK) * self._means).astype(np.int64)
 
     def summed_weights(self, edge_share: float) -> Int64Array:
-        """One weight a vertex in place of the three, for partitioners that keep one even; all
-        in-edges weigh ``edge_share`` times what all vertices weigh, or all training vertices."""
+        """One weight per vertex instead of three, for partitioners that balance a single weight.
+
+        All in-edges together weigh ``edge_share`` times as much as all vertices together, and as
+        all training vertices together.
+        """
         kinds = self._weights / np.maximum(self._weights.mean(0), 1e-9)
         kinds[:, _EDGES] *= edge_share
         summed: Int64Array = np.rint(_WEIGHT_UNITS * kinds.sum(1)).astype(np.int64)
@@ -262,8 +264,8 @@ class _Search:
         for number in range(_REPAIRS):
             if not (loads > self._limits).any():
                 return
-            # Ever tighter: a part that is full of in-edges, but short of vertices, has to give away
-            # some with many edges before it can take others with few.
+            # Each round aims lower: a part full of in-edges but short of vertices must give away
+            # vertices with many edges before it can take others with few.
             slack = max(_TIGHTEST, 1 - number * _TIGHTER) * (self._limits - self._means)
             for place, kind in enumerate(_ORDER):
                 enough = int(self._means[kind] + _ENOUGH * slack[kind])
@@ -281,7 +283,7 @@ class _Search:
         part: int,
         kind: int,
     ) -> Int64Array:
-        """Vertices of a part with a weight, by what moving a unit of it costs."""
+        """Vertices of a part with weight of a kind, sorted by the cost of moving a unit of it."""
         members = np.flatnonzero((owner == part) & (self._weights[:, kind] > 0))
         takers = np.flatnonzero(loads[:, kind] < self._limits[kind])
         takers = takers[takers != part]

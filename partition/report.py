@@ -19,19 +19,18 @@ from .partition import Partition, PartVertices, vertices_within
 from .steps import MemoryUse
 
 _HELPS = 0.9
-"""Share of the graph, and of what a random division needs, above which parts are not worth it."""
+"""Parts do not pay off above this share of the graph, or of what a random division needs."""
 
 
 @dataclass(frozen=True, eq=False)
 class CachesReport:
-    """Hit rates of one epoch, of a cache for each part and of one as large for the whole graph.
+    """Hit rates in one epoch: one cache per part, and one of equal size for the whole graph.
 
     Attributes:
-        nbytes: Most bytes of each cache; None if no field is cached.
+        nbytes: Capacity of each cache in bytes; None if no field is cached.
         whole: The cache of one process that trains on the whole graph.
         parts: The caches of the processes that train on the parts, with ids of the whole graph.
-        shared: Share of the vertices cached for any part that several parts cache; 0 if none is
-            cached.
+        shared: Share of all cached vertices that several parts cache; 0 if none is cached.
         jaccard: Mean Jaccard index of the caches of two parts, over all pairs; None for one part.
     """
 
@@ -45,7 +44,7 @@ class CachesReport:
 
     @property
     def hit_rate(self) -> float:
-        """Rows that the parts' caches serve / rows that all parts ask for."""
+        """Rows served by the parts' caches / rows that all parts ask for."""
         reads = sum(use.reads for use in self.parts)
         return sum(use.hits for use in self.parts) / reads if reads else 0.0
 
@@ -70,9 +69,9 @@ class CachesReport:
 
 
 def overlap(sets: Sequence[Tensor], num_nodes: int) -> tuple[float, float | None]:
-    """Share of the vertices in any set that several sets have, and the mean Jaccard index of pairs.
+    """Share of the union that is in several sets, and the mean Jaccard index of all pairs.
 
-    The index of two empty sets is 0, the mean of no pairs None.
+    The index of two empty sets is 0. Without pairs the mean is None.
 
     Args:
         sets: Ids without repeats.
@@ -107,9 +106,10 @@ class PartReport:
     """Sizes of one part.
 
     Attributes:
-        evaluated: Number of validation and test vertices whose neighbourhoods it holds as well.
-        halo: Numbers of vertices that hop 1, 2, ... found, without training and evaluated ones.
-        dropped: Number of halo vertices that it does without.
+        evaluated: Number of validation and test vertices whose neighbourhoods it also holds.
+        halo: Number of vertices first reached at hop 1, 2, ..., without training and evaluated
+            ones.
+        dropped: Number of dropped halo vertices.
         missing: Number of in-edges of its inner vertices that come from dropped vertices.
         types: Vertex type to the number of vertices that it holds.
     """
@@ -130,7 +130,7 @@ class PartReport:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class PartitionReport:
-    """Replication, balance and cache hit rates of a partition, measured by
+    """Replication, balance and cache hit rates of a partition, from
     :func:`pagraph.partition.describe`.
 
     Attributes:
@@ -141,10 +141,10 @@ class PartitionReport:
         caches: Hit rates of caches; None if not tried.
         hash_largest: Vertices of the largest part if training and evaluated vertices were divided
             at random, by ``hash``, and none were dropped.
-        lost: Share of the neighbours that training would draw but parts do not hold because of a
-            limit on replication; None without a limit.
-        seconds: Wall time by step, as of :class:`pagraph.partition.steps.Steps`; ``memory`` is that
-            of the process.
+        lost: Share of the neighbour draws that go to dropped vertices; None without a limit on
+            replication.
+        seconds: Wall time by step, from :class:`pagraph.partition.steps.Steps`.
+        memory: Memory of the process by step.
     """
 
     method: str
@@ -244,21 +244,21 @@ class PartitionReport:
 
     @property
     def train_balance(self) -> float:
-        """Most training vertices of a part / mean: epochs take as long as that part does."""
+        """Maximum / mean of training vertices per part: the largest part sets the epoch time."""
         return _balance([part.train for part in self.parts])
 
     @property
     def vertex_balance(self) -> float:
-        """Most vertices of a part / mean: each machine or GPU must have room for them."""
+        """Maximum / mean of vertices per part: each machine or GPU must have room for them."""
         return _balance([part.vertices for part in self.parts])
 
     @property
     def peak_bytes(self) -> int | None:
-        """Most resident memory of all steps, see :class:`MemoryUse`; None if not measured."""
+        """Peak resident memory of all steps, see :class:`MemoryUse`; None if not measured."""
         return max((use.peak_bytes for use in self.memory.values()), default=None)
 
     def to_json(self) -> dict[str, Any]:
-        """JSON object; ``seconds`` is of dividing alone, ``peak_bytes`` the most of all steps."""
+        """JSON object; ``seconds`` covers only the division, ``peak_bytes`` all steps."""
         sizes = ("method", "hops", "num_nodes", "num_edges")
         ratios = (
             *("largest_share", "largest_over_hash", "train_balance", "vertex_balance"),
@@ -332,7 +332,7 @@ def describe(
     """
     graph = partition.graph
     count: Callable[[], object] | None = None
-    # The whole graph first: it is the longest, and what does not fit shows before the parts.
+    # The whole graph first: it takes longest, and a cache that does not fit fails before the parts.
     if cache is not None:
         count = _ticks(partition, cache, progress, with_whole=whole is None).add
         whole = whole or cache_of_whole(partition, cache, progress=count)
@@ -389,7 +389,7 @@ def _hash_largest(partition: Partition) -> int:
 def cache_of_whole(
     partition: Partition, cache: CacheTrial, *, progress: Callable[[], object] | None = None
 ) -> CacheUse:
-    """Trial of one cache for one process that trains on the whole graph.
+    """Hit rate of one cache for one process that trains on the whole graph.
 
     The result is the same for all partitions of the graph.
     """
@@ -427,7 +427,7 @@ def _describe_part(
     own = structure.types[partition.train_type]
     seeds = _seeds(partition, torch.searchsorted(own.ids[: own.num_seeds], train))
     use = measure(cache, partition.graph, structure.graph(), seeds, partition.hops, progress=count)
-    # From the part's numbers to those of the whole graph, so that caches of parts can be compared.
+    # Map the part's numbers to those of the whole graph, so that caches of parts can be compared.
     begin = partition.numbering.begin
     numbers = torch.cat([found.ids + begin(name) for name, found in structure.types.items()])
     return report, replace(use, ids=numbers[use.ids])

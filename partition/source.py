@@ -1,4 +1,4 @@
-"""The graph that a partition was made from: where it is, and whether it still is that graph."""
+"""Locates the graph that a partition was made from, and checks that it is unchanged."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class SourceEntry:
     """Location and identity of the graph that a partition was made from.
 
     Attributes:
-        path: Its folder, relative to the partition's (the two may be moved together); ``absolute``:
-            where it was.
+        path: Its folder relative to the partition's, so that the two may be moved together.
+        absolute: Its absolute path when the partition was written.
         form: "native" or "pagraph".
         sha256: Digest of its ``manifest.json``, or its ``adj.npz``.
         split: Split that was taken; see :func:`~pagraph.datasets.open_graph`.
@@ -139,10 +139,10 @@ def _places(entry: SourceEntry, out: Path) -> list[Path]:
 
 
 def locate_source(entry: SourceEntry, out: Path, given: StrPath | None = None) -> Path:
-    """Folder of the source: ``given``, or that at the relative or absolute path.
+    """Folder of the source: ``given``, or else at the relative or the absolute path.
 
     Raises:
-        FormatError: It is gone, or another graph by now.
+        FormatError: It is gone, or holds another graph.
     """
     found = _places(entry, out) if given is None else [Path(given)]
     identity = _IDENTITY[entry.form]

@@ -26,14 +26,13 @@ class MemoryUse:
     """Memory of a process while some work was done, in bytes.
 
     Attributes:
-        peak_bytes: Most resident memory, including the interpreter, its libraries, what was held
-            before, and those pages of mapped files that happen to be in memory. Exact if it is the
-            highest of the process's life, which the system keeps; else the highest of samples 10 ms
-            apart.
+        peak_bytes: Peak resident memory, including the interpreter, its libraries, memory held
+            before, and resident pages of mapped files. Exact if it is the peak of the process's
+            life, which the system records; else the maximum of samples 10 ms apart.
         before_bytes: Resident memory when the work began.
-        private_bytes: Most resident memory without pages of files, of samples 10 ms apart. None if
-            the system has no ``/proc``, or if the peak was missed, as under code that holds the
-            interpreter's lock.
+        private_bytes: Peak resident memory without pages of files, of samples 10 ms apart. None if
+            the system has no ``/proc``, or if samples missed the peak because other code held the
+            GIL.
     """
 
     peak_bytes: int
@@ -88,7 +87,8 @@ class PeakMemory:
     def use(self) -> MemoryUse:
         """Memory since the block began."""
         high = _highest()
-        # If the life's highest rose, it rose in this block. Without /proc it is all that is known.
+        # If the peak of the process's life rose, it rose in this block. Without /proc nothing else
+        # is known.
         is_exact = high > self._high or not self._resident
         peak = max(high, self._before) if is_exact else self._resident
         private: int | None = self._private or None
@@ -113,7 +113,7 @@ class PeakMemory:
 def _highest() -> int:
     """The most resident memory of the process's life, in bytes."""
     try:
-        # Not ru_maxrss, which begins with what the process held that started this one.
+        # Not ru_maxrss, which starts at the peak of the parent process.
         lines = _STATUS.read_text().splitlines()
         return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:"))
     except (OSError, StopIteration):

@@ -29,7 +29,7 @@ class Verification:
     """Outcome of :func:`verify_partition`: what is wrong, and how much was compared.
 
     Attributes:
-        missing: Number of in-edges that parts do without because replication was limited.
+        missing: Number of in-edges that parts lack because replication was limited.
     """
 
     num_parts: int
@@ -58,20 +58,26 @@ def verify_partition(
     source: StrPath | None = None,
     progress: Progress | None = None,
 ) -> Verification:
-    """Verify a partition folder: read every part and compare it with the graph it was made from.
+    """Compare every part of a partition folder with the graph it was made from.
 
-    Checks all checksums; that every training vertex is in exactly one part; that each part holds
-    what its seeds reach, with every in-edge on the way, parallel ones included; that ids are the
-    source's; that fields, degrees and masks equal the source's, bit for bit; that every validation
-    and test vertex of the parts is in the list of one part, one that holds it at the lowest hop.
+    Checks that
 
-    Parts are extracted again, a few million edges and 16 MiB of rows at a time. Takes about 10
-    bytes a vertex of the whole graph.
+    - all checksums are right;
+    - every training vertex is in exactly one part;
+    - each part holds everything its seeds reach, with all in-edges on the way, parallel ones
+      included;
+    - ids are those of the source;
+    - fields, degrees and masks equal the source's, bit for bit;
+    - every validation and test vertex that parts hold is listed by one part, which holds it at the
+      lowest hop.
+
+    Parts are extracted again, a few million edges and 16 MiB of rows at a time. Needs about 10
+    bytes per vertex of the whole graph.
 
     Args:
         out: Folder that :func:`~pagraph.partition.write_partition` wrote; all parts must be there.
         source: Folder of the whole graph. Default: the one that the manifest names.
-        progress: Called with the number of parts that are done and that of all parts.
+        progress: Called with the number of parts done and the number of all parts.
 
     Raises:
         FileNotFoundError: There is no such folder.
@@ -95,8 +101,7 @@ def verify_partition(
                 parts.append(part)
         if progress is not None:
             progress(index + 1, manifest.num_parts)
-    # A part that cannot be read, or has wrong vertices, would make vertices look missing or
-    # doubled.
+    # If a part cannot be read or has wrong vertices, others would look missing or listed twice.
     if len(parts) == manifest.num_parts:
         findings += _check_training(parts, manifest, whole)
         findings += _check_evaluation(parts, manifest, whole)
@@ -150,7 +155,7 @@ def _check_training(
     yield from findings
     in_a_part = of_part >= 0
     mask = mask_of(whole.node_fields(node_type), "train_mask")
-    # A mask says which vertex is wrong, so it comes before the digest.
+    # The mask comes before the digest, since it tells which vertex is wrong.
     if manifest.train_is_mask and mask is not None:
         wrong = (mask != in_a_part).nonzero().squeeze(1)
         if len(wrong):
@@ -160,7 +165,7 @@ def _check_training(
             yield Finding("training", None, f"vertex {vertex} of the source must {rule} {count}")
         return
     found = in_a_part.nonzero().squeeze(1)
-    # Only the digest of a training set that is no mask is known: it cannot say which vertex.
+    # Without a mask only the digest of the training set is known; it cannot tell which vertex.
     if train_digest(found) != manifest.train_sha256:
         rule = "the training vertices must be those that were divided"
         yield Finding("training", None, f"{rule}, got {len(found)} others")

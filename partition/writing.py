@@ -39,7 +39,7 @@ _FILES = {"label": "labels"}  # field to file where they differ, as in graph fol
 
 @dataclass(frozen=True, eq=False)
 class PartContent:
-    """What parts take from the whole graph: their fields, and the vertices in their lists.
+    """The fields and lists of vertices that parts take from the whole graph.
 
     Attributes:
         partition: The graph and how it was divided.
@@ -94,7 +94,7 @@ def write_part(
             entries[name] = write(file, rows, notes.get(name))
         nodes.append(NodeEntry(node_type, len(vertices.ids), entries))
     origin = {"method": partition.method, "parts": partition.num_parts, "hops": partition.hops}
-    # Last of the part: its digest, in the partition's manifest, covers the sums of all its files.
+    # Written last: its digest in the partition's manifest covers the checksums of all files.
     Manifest(nodes, edges, {"partition": origin, "part": part}).write(folder)
     ends_by_type = {}
     if not single_type:
@@ -116,7 +116,7 @@ def _write_edges(
     edge_type: EdgeType,
     edges: PartEdges,
 ) -> EdgeEntry:
-    # Names of files: with one type those of a graph folder, with several the type comes first.
+    # With one type, file names are those of a graph folder; with several, the type comes first.
     prefix = ""
     field_prefix = "edge-"
     ids_name = "edge_ids"
@@ -147,20 +147,19 @@ def write_partition(
     origin: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
 ) -> PartitionManifest:
-    """Write every part with all it needs for training; ``docs/partition.md`` describes the folder.
+    """Write self-contained parts for training; ``docs/partition.md`` describes the folder.
 
-    A failure leaves nothing behind, a killed process only a hidden folder that cannot be opened.
-    Takes about 25 bytes a vertex of the whole graph, the structure of one part, and a few chunks of
-    8 MiB of its fields.
+    A failure leaves nothing behind. A killed process leaves a hidden folder that cannot be opened.
+    Needs about 25 bytes per vertex of the whole graph, the structure of one part, and a few chunks
+    of 8 MiB of its fields.
 
     Args:
         partition: The graph and how it was divided.
         out: Must not exist yet, nor be inside ``source``.
-        features: "copy": parts hold their rows of all fields, and may be moved anywhere.
-            "reference": floating-point fields of 2 or more dimensions stay where they are; parts
-            read the source's rows.
-        source: The folder the graph was opened from; without it parts cannot refer to features, nor
-            find the graph.
+        features: With "copy", parts hold their rows of all fields and may be moved anywhere. With
+            "reference", they read floating-point fields of 2 or more dimensions from the source.
+        source: The folder the graph was opened from. Without it parts can neither refer to features
+            nor find the graph.
         split: The split it was opened with; see :func:`~pagraph.datasets.open_graph`.
         seed: Seed of the method's random choices, for the manifest.
         max_replication: Limit on the replication factor, for the manifest.
@@ -172,8 +171,8 @@ def write_partition(
 
     Raises:
         FileExistsError: ``out`` exists.
-        ValueError: ``out`` is inside ``source``, ``source`` holds another graph, or a field cannot
-            be stored or referred to, or has the name of one that parts add.
+        ValueError: ``out`` is inside ``source``, ``source`` holds another graph, a field cannot be
+            stored or referred to, or a field has a name that parts add.
     """
     if features not in FEATURES:
         raise ValueError(f"features must be one of {', '.join(FEATURES)}, got {features!r}")
@@ -245,7 +244,7 @@ def check_out(out: StrPath, source: StrPath | None = None) -> Path:
 
 
 def check_fields(graph: Graph) -> None:
-    """Refuse a graph with a field that cannot be stored, or has the name of one that parts add."""
+    """Raise ValueError for a field that cannot be stored, or has a name that parts add."""
     groups = [
         (f"vertices{of_type(graph, t)}", graph.node_fields(t), own_fields(graph))
         for t in graph.node_types
@@ -289,7 +288,7 @@ def _wide_fields(graph: Graph) -> dict[str | None, dict[str, Any]]:
     """Vertex type, or None for the only one, to the fields that parts may refer to."""
     wide: dict[str | None, dict[str, Any]] = {}
     for node_type in graph.node_types:
-        # Labels and masks are narrow: a part copies them, and needs the source for features only.
+        # Labels and masks are narrow. A part copies them and needs the source for features only.
         found = {}
         for name, rows in graph.node_fields(node_type).items():
             if rows.is_floating_point() and rows.dim() > 1:
@@ -299,7 +298,7 @@ def _wide_fields(graph: Graph) -> dict[str | None, dict[str, Any]]:
 
 
 def _survey(partition: Partition, referenced: frozenset[tuple[str, str]]) -> tuple[Tensor, int]:
-    """Part that evaluates each vertex of the trained type, and the most bytes of all parts."""
+    """Part that evaluates each vertex of the trained type, and the bytes of all parts at most."""
     graph = partition.graph
     per_vertex = {}
     per_edge = {}
@@ -334,7 +333,7 @@ def _survey(partition: Partition, referenced: frozenset[tuple[str, str]]) -> tup
 
     owner = nearest_part(graph.num_nodes, each())[partition.numbering.rows(partition.train_type)]
     if partition.evaluated is not None and partition.evaluation is not None:
-        owner.fill_(-1)  # a part does not hold what others reach
+        owner.fill_(-1)  # a part does not hold what only other parts reach
         owner[partition.evaluated] = partition.evaluation
     return owner, sum(bytes_of_parts)
 
