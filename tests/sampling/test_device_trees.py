@@ -17,14 +17,14 @@ from hypothesis import strategies as st
 from test_device_types import fanouts_of, seeds_of
 
 from pagraph import FormatError, Graph, NeighborSampler
-from pagraph.accelerator import HostAccelerator
+from pagraph.accelerator import HostAccelerator, accelerator_for
 from pagraph.sampling import SubgraphSampler
 from pagraph.sampling.gpu import state
 from pagraph.sampling.gpu.sampler import DeviceSampler
 from pagraph.system.budget import Budget
 
 pytest.importorskip("triton")
-pytestmark = pytest.mark.skipif(
+interpreted = pytest.mark.skipif(
     torch.cuda.is_available(), reason="kernels are compiled here, not interpreted"
 )
 AUTO = Budget.parse("auto")
@@ -36,6 +36,7 @@ def assert_same_trees(batch, expected):
     assert_equal_by_key(batch.trees, expected.trees)
 
 
+@interpreted
 @settings(max_examples=30)
 @given(
     graph=typed_graphs(),
@@ -91,6 +92,7 @@ def timed_graphs(draw):
     return graph, kind, wide
 
 
+@interpreted
 @settings(max_examples=40)
 @given(
     timed=timed_graphs(),
@@ -147,6 +149,7 @@ def weighted_graphs(draw):
     return graph
 
 
+@interpreted
 @pytest.mark.parametrize("kind", ["blocks", "subgraph", "trees"])
 @settings(max_examples=15)
 @given(
@@ -186,6 +189,7 @@ def timed_graph(n=60, m=700):
     return graph
 
 
+@interpreted
 @pytest.mark.parametrize("share", [False, True])
 def test_recorded_batches(share):
     """Batches of the usual size share buffers: one must not be changed by those after it."""
@@ -206,6 +210,7 @@ def test_recorded_batches(share):
     on_device.close()
 
 
+@interpreted
 @pytest.mark.parametrize("budget", [None, AUTO])
 @pytest.mark.parametrize("settings", [{"time": "t"}, {"prob": "w"}], ids=str)
 def test_fields_that_are_written_or_replaced(settings, budget):
@@ -232,6 +237,7 @@ def test_fields_that_are_written_or_replaced(settings, budget):
     assert placed[-1].users == 0
 
 
+@interpreted
 def test_samplers_of_the_same_fields_share_what_is_placed():
     graph = timed_graph()
     of_time = [SubgraphSampler([n], time="t") for n in (2, 3)]
@@ -245,6 +251,7 @@ def test_samplers_of_the_same_fields_share_what_is_placed():
         each.close()
 
 
+@interpreted
 def test_threads_at_once():
     graph = timed_graph()
     sampler = SubgraphSampler([3, 2], time="t")
@@ -265,6 +272,7 @@ def test_threads_at_once():
     on_device.close()
 
 
+@interpreted
 @pytest.mark.parametrize("settings", [{"disjoint": True}, {"time": "t"}, {"prob": "w"}], ids=str)
 def test_a_damaged_graph_is_found(settings):
     graph = timed_graph()
@@ -278,6 +286,7 @@ def test_a_damaged_graph_is_found(settings):
     assert on_device.sample(seeds, 1).batch.num_edges
 
 
+@interpreted
 def test_bad_times():
     graph = timed_graph()
     seeds = torch.arange(4)
@@ -295,3 +304,34 @@ def test_bad_times():
         )
     # The next batch works.
     assert timed.sample(seeds, 1, seed_times=times).batch.trees["_N"][:4].tolist() == [0, 1, 2, 3]
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("replace", [False, True])
+@pytest.mark.parametrize("budget", [None, AUTO])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"disjoint": True},
+        {"time": "t"},
+        {"time": "t", "latest": True, "time_window": 4},
+        {"time": "t", "share_trees": True},
+        {"prob": "w"},
+        {"prob": "w", "disjoint": True},
+    ],
+    ids=str,
+)
+def test_a_gpu_draws_what_the_cpu_draws(settings, budget, replace):
+    graph = timed_graph(20_000, 400_000)
+    sampler = SubgraphSampler([5, 10], replace=replace, **settings)
+    accelerator = accelerator_for(torch.device("cuda", 0))
+    on_device = DeviceSampler(graph, sampler, accelerator, budget, (500, torch.int64))
+    same = assert_same_trees if sampler.disjoint else assert_same_typed_subgraph
+    for key, count in enumerate([500, 700, 500]):
+        seeds = {"_N": torch.arange(count) * 23 % 20_000}
+        sampled = on_device.sample(seeds, key)
+        sampled.ready.wait()
+        assert sampled.batch.input_nodes["_N"].is_cuda
+        same(sampled.batch, sampler.sample(graph, seeds, key))
+    on_device.close()
