@@ -36,6 +36,15 @@ DRAWING = (-1, 0)
 KNOWING = (*DRAWING, 0)
 
 
+# Words of limits, which only rows with times have.
+UNTIMED = (0, 0)
+
+
+def table_of(first):
+    """The table of vertices as kernels take it, where each vertex has a place of its own."""
+    return first, first, 0
+
+
 def state_of(known, key=0, more=()):
     """The state's words as hop 0 finds them, with what follows them."""
     key = key - (key >> 63 << 64)
@@ -68,7 +77,7 @@ def test_enter_seeds(data, n, dtype, block, spare):
         0,
         8,
         nodes,
-        first,
+        *table_of(first),
         BLOCK=block,
     )
     assert nodes.tolist() == seeds + [UNTOUCHED] * spare
@@ -98,8 +107,11 @@ def test_measure(data, degrees, dtypes, fanout, replace, block, more):
         indptr,
         int(indptr[-1]),
         nodes,
+        len(degrees),
+        indptr,
         state,
         *DRAWING,
+        *UNTIMED,
         starts,
         lengths,
         counts,
@@ -120,7 +132,8 @@ def test_measure(data, degrees, dtypes, fanout, replace, block, more):
 @pytest.mark.parametrize("fanout", [-1, 0, 2])
 def test_rows_that_lead_out_of_the_graph_are_empty(bad, fanout):
     state, out = state_of(3), [untouched(length, torch.int64) for length in (4, 4, 4, 5)]
-    arguments = (torch.tensor(bad), 8, torch.tensor([0, 1, 2, UNTOUCHED]), state, *DRAWING, *out)
+    indptr, nodes = torch.tensor(bad), torch.tensor([0, 1, 2, UNTOUCHED])
+    arguments = (indptr, 8, nodes, 3, indptr, state, *DRAWING, *UNTIMED, *out)
     run("measure", 1, *arguments, FANOUT=fanout, REPLACE=False, BLOCK=4)
     rows = [end - start for start, end in zip(bad, bad[1:], strict=False)]
     good = [0 <= start <= end <= 8 for start, end in zip(bad, bad[1:], strict=False)]
@@ -161,6 +174,14 @@ class Picking:
         )
         self.before, self.spare = self.first.clone(), spare
 
+    @property
+    def arguments(self):
+        """Those that all kernels that pick have."""
+        rows = self.starts, self.degrees, self.out_indptr
+        graph = self.indices, self.indices, self.num_nodes, self.nodes, self.num_nodes
+        out = self.positions, self.neighbors, *table_of(self.first)
+        return *graph, *rows, self.state, *KNOWING, *out
+
     def check(self):
         spare = [UNTOUCHED] * self.spare
         sources = [int(self.indices[position]) for position in self.expected]
@@ -190,17 +211,14 @@ keys = st.integers(0, 2**64 - 1)
 )
 def test_picks(kernel, data, degrees, dtypes, fanout, key, block):
     p = Picking(data, degrees, dtypes, fanout, kernel == "pick_repeated", key)
-    rows = (p.nodes, p.starts, p.degrees, p.out_indptr)
-    arguments = (p.indices, p.num_nodes, *rows, p.state, *KNOWING, 2)
+    arguments = p.arguments
     width = 1 << (fanout - 1).bit_length()
     constants = {"FANOUT": fanout, "K": width, "BLOCK": block}
     run(
         kernel,
         -(-len(p.nodes) // block),
         *arguments,
-        p.positions,
-        p.neighbors,
-        p.first,
+        2,
         **constants,
     )
     p.check()
@@ -216,19 +234,8 @@ def test_picks(kernel, data, degrees, dtypes, fanout, key, block):
 )
 def test_pick_all(data, degrees, dtypes, block, more):
     p = Picking(data, degrees, dtypes, -1, False, 3)
-    arguments = (
-        p.indices,
-        p.num_nodes,
-        p.starts,
-        p.out_indptr,
-        p.state,
-        *KNOWING,
-        p.positions,
-        p.neighbors,
-        p.first,
-    )
     steps = p.known.bit_length() + more
-    run("pick_all", -(-len(p.positions) // block), *arguments, STEPS=steps, BLOCK=block)
+    run("pick_all", -(-len(p.positions) // block), *p.arguments, STEPS=steps, BLOCK=block)
     p.check()
 
 
@@ -241,22 +248,21 @@ def test_sources_outside_the_graph_are_not_looked_up(bad):
     )
     positions, neighbors = (untouched(4, torch.int32) for _ in range(2))
     out_indptr = torch.tensor([0, 3])
+    nothing = torch.tensor([0])
     arguments = (
-        indices,
-        3,
-        torch.tensor([0]),
+        *(indices, indices, 3, nothing, 3, nothing, nothing),
         out_indptr,
         state,
         *KNOWING,
         positions,
         neighbors,
-        first,
+        *table_of(first),
     )
     run("pick_all", 1, *arguments, STEPS=1, BLOCK=4)
     assert first.tolist() == [0, LAST - 1, LAST - 3]
     assert state[3] == 1
     places, flags = untouched(4, torch.int64), untouched(4, torch.int32)
-    arguments = (neighbors, 3, out_indptr, state, *KNOWING, first, places, flags)
+    arguments = (neighbors, 3, out_indptr, state, *KNOWING, *table_of(first), places, flags)
     run("find_places", 1, *arguments, BLOCK=4)
     assert (places.tolist(), flags.tolist()) == ([1, -1, 3, -1], [1, 0, 1, 0])
 
@@ -292,7 +298,7 @@ def test_relabelling(known, neighbors, dtypes, block, more, last):
     ids, flags = untouched(capacity, batch), untouched(capacity, torch.int32)
     programs = capacity // block
 
-    arguments = (sources, 20, out_indptr, state, *KNOWING, first, ids, flags)
+    arguments = (sources, 20, out_indptr, state, *KNOWING, *table_of(first), ids, flags)
     run("find_places", programs, *arguments, BLOCK=block)
     news = [v >= known and v not in neighbors[:e] for e, v in enumerate(neighbors)]
     assert flags.tolist() == [*map(int, news), *[0] * spare]
@@ -305,7 +311,7 @@ def test_relabelling(known, neighbors, dtypes, block, more, last):
     assert ids.tolist()[:total] == [expected.index(v) for v in neighbors]
     assert nodes.tolist() == expected + [UNTOUCHED] * (known + capacity - len(expected))
 
-    arguments = (nodes, out_indptr, ranks, capacity, state, *KNOWING, 1, 4, first)
+    arguments = (nodes, out_indptr, ranks, capacity, state, *KNOWING, 1, 4, *table_of(first))
     run("settle", max(1, -(-len(nodes) // block)), *arguments, CLEAR=last, BLOCK=block)
     assert state.tolist()[:5] == [known, total, 0, 0, len(expected)]
     table = {v: LAST - i for i, v in enumerate(expected)}
