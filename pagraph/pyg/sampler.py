@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 import torch
@@ -138,6 +139,12 @@ def output_of(subgraph: Subgraph, *, hetero: bool) -> SamplerOutput | HeteroSamp
         num_sampled_nodes=sizes[NODE_TYPE],
         num_sampled_edges=number,
     )
+
+
+def owned(subgraph: Subgraph, owners: Tensor) -> Subgraph:
+    """The subgraph with what its trees are called in place of their numbers."""
+    assert subgraph.trees is not None
+    return replace(subgraph, trees={t: owners[of] for t, of in subgraph.trees.items()})
 
 
 class Draw(Protocol):
@@ -433,12 +440,9 @@ class NeighborSampler(KeyedSampler):
             settings: dict[str, Any] = {"dtype": self._dtype, "pools": pools}
             settings["seed_times"] = pairs.times
             subgraph = self.core.sample(self.graph, pairs.nodes, key, **settings)
+            if owners is not None:
+                subgraph = owned(subgraph, owners)
         output = self._output(subgraph)
-        if draw is None and owners is not None:
-            trees: Any = output.batch
-            output.batch = (
-                {t: owners[of] for t, of in trees.items()} if self.is_hetero else owners[trees]
-            )
         output.metadata = link_metadata(inputs, pairs, negatives)
         return output, subgraph.hop_ends
 

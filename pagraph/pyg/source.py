@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -24,7 +23,7 @@ from .filtering import stacked
 from .joining import Joiner, Levels, Reading, stores_of
 from .package import import_pyg
 from .padding import PaddedOutput
-from .sampler import output_of
+from .sampler import output_of, owned
 
 import_pyg()
 from torch_geometric.sampler import SamplerOutput  # noqa: E402
@@ -341,12 +340,10 @@ class SubgraphSource:
             found = self._fields.with_room(partial(sampler.sample, seeds, key, dtype, times))
             ready = found.ready
             subgraph: Subgraph = found.batch
-            if owners is not None and subgraph.trees is not None:
+            if owners is not None:
                 with sampler.stream.use():
-                    there = owners.to(self._device)
-                    trees = {name: there[of_type] for name, of_type in subgraph.trees.items()}
+                    subgraph = owned(subgraph, owners.to(self._device))
                     ready = sampler.stream.record()
-                subgraph = replace(subgraph, trees=trees)
             recorder.device_time("sampling", found.begun, ready)
             return subgraph
 

@@ -251,6 +251,7 @@ class SubgraphSampler(FanoutSampler):
     def timed_edges(self, graph: Graph, field: EdgeField | None = None) -> TimedEdges:
         """The times of all edges that :meth:`tree_hops`, which there must be, draw from; raises as
         :meth:`sample` does."""
+        # `sample` has the hops already, and does the rest in place: two calls fewer a batch.
         hops = self.tree_hops(graph)
         assert hops is not None
         make = partial(TimedEdges.of, self, graph, hops)

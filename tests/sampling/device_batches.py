@@ -1,9 +1,13 @@
 """Random graphs for device samplers, and whether two batches are the same to the bit."""
 
+import pytest
 import torch
 from hypothesis import strategies as st
 
 from pagraph import CSC, Graph
+from pagraph.accelerator import HostAccelerator
+from pagraph.sampling.gpu import state
+from pagraph.sampling.gpu.sampler import DeviceSampler
 
 
 @st.composite
@@ -43,6 +47,26 @@ def typed_graphs(draw, max_nodes=15, max_edges=80):
             csc = CSC(csc.indptr.long(), csc.indices.long(), counts[src], ids)
         cscs[src, f"r{number}", dst] = csc
     return Graph(cscs, counts)
+
+
+def assert_drawn_alike(graph, sampler, batches, same, *, budget, size_first):
+    """A device draws what the CPU draws, of one sampler for all batches.
+
+    Args:
+        batches: Seeds, key and further arguments of each.
+        same: Asserts that two batches are the same.
+        budget: Of the device's copy of the graph.
+        size_first: Edges of a step from which its size is read.
+    """
+    on_device = DeviceSampler(graph, sampler, HostAccelerator(), budget)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(state, "_SIZE_FIRST", size_first)
+        for seeds, key, more in batches:
+            expected = sampler.sample(graph, seeds, key, **more)
+            same(on_device.sample(seeds, key, **more).batch, expected)
+            # Each batch leaves the table as it was.
+            assert not on_device._topology.first.any()
+    on_device.close()
 
 
 def assert_same_typed(batch, expected):

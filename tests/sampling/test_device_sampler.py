@@ -8,7 +8,7 @@ import warnings
 import numpy as np
 import pytest
 import torch
-from device_batches import assert_same, assert_same_subgraph, graphs
+from device_batches import assert_drawn_alike, assert_same, assert_same_subgraph, graphs
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -62,15 +62,12 @@ def test_equals_the_cpu(
 ):
     sampler_of, same = kind
     sampler = sampler_of(fanouts, replace=replace, edge_dir=edge_dir)
-    on_device = DeviceSampler(graph, sampler, HostAccelerator(), budget)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(state, "_SIZE_FIRST", size_first)
-        for key in keys:  # of one sampler: each batch leaves the table as it was
-            # Repeated ones too.
-            seeds = data.draw(st.lists(st.integers(0, graph.num_nodes - 1), max_size=12))
-            seeds = torch.tensor(seeds, dtype=dtype)
-            same(on_device.sample(seeds, key).batch, sampler.sample(graph, seeds, key))
-    on_device.close()
+    batches = []
+    for key in keys:
+        # Repeated ones too.
+        seeds = data.draw(st.lists(st.integers(0, graph.num_nodes - 1), max_size=12))
+        batches.append((torch.tensor(seeds, dtype=dtype), key, {}))
+    assert_drawn_alike(graph, sampler, batches, same, budget=budget, size_first=size_first)
 
 
 @interpreted

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from device_batches import (
+    assert_drawn_alike,
     assert_equal_by_key,
     assert_same,
     assert_same_typed,
@@ -19,7 +20,6 @@ from test_device_types import fanouts_of, seeds_of
 from pagraph import FormatError, Graph, NeighborSampler
 from pagraph.accelerator import HostAccelerator, accelerator_for
 from pagraph.sampling import SubgraphSampler
-from pagraph.sampling.gpu import state
 from pagraph.sampling.gpu.sampler import DeviceSampler
 from pagraph.system.budget import Budget
 
@@ -49,14 +49,9 @@ def assert_same_trees(batch, expected):
 )
 def test_trees(graph, replace, keys, dtype, size_first, budget, data):
     sampler = SubgraphSampler(fanouts_of(data, graph, 0, SIZES), replace=replace, disjoint=True)
-    on_device = DeviceSampler(graph, sampler, HostAccelerator(), budget)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(state, "_SIZE_FIRST", size_first)
-        for key in keys:
-            seeds = seeds_of(data, graph, dtype)
-            expected = sampler.sample(graph, seeds, key)
-            assert_same_trees(on_device.sample(seeds, key).batch, expected)
-    on_device.close()
+    batches = [(seeds_of(data, graph, dtype), key, {}) for key in keys]
+    where = {"budget": budget, "size_first": size_first}
+    assert_drawn_alike(graph, sampler, batches, assert_same_trees, **where)
 
 
 KINDS = {"int64": torch.int64, "int32": torch.int32, "float64": torch.float64}
@@ -116,23 +111,17 @@ def test_times(timed, replace, latest, share, window, keys, dtype, size_first, b
         time_window=window,
         share_trees=share,
     )
-    on_device = DeviceSampler(graph, sampler, HostAccelerator(), budget)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(state, "_SIZE_FIRST", size_first)
-        for key in keys:
-            seeds = seeds_of(data, graph, dtype)
-            times = {
-                name: torch.tensor(
-                    data.draw(st.lists(st.integers(-4, 7), min_size=len(ids), max_size=len(ids))),
-                    dtype=torch.int64,
-                ).to(kind)
-                * (2**40 if wide and kind is not torch.int32 else 1)
-                for name, ids in seeds.items()
-            }
-            expected = sampler.sample(graph, seeds, key, seed_times=times)
-            there = on_device.sample(seeds, key, seed_times=times)
-            assert_same_trees(there.batch, expected)
-    on_device.close()
+    unit = 2**40 if wide and kind is not torch.int32 else 1
+    batches = []
+    for key in keys:
+        seeds = seeds_of(data, graph, dtype)
+        times = {}
+        for name, ids in seeds.items():
+            ticks = st.lists(st.integers(-4, 7), min_size=len(ids), max_size=len(ids))
+            times[name] = torch.tensor(data.draw(ticks), dtype=torch.int64).to(kind) * unit
+        batches.append((seeds, key, {"seed_times": times}))
+    where = {"budget": budget, "size_first": size_first}
+    assert_drawn_alike(graph, sampler, batches, assert_same_trees, **where)
 
 
 @st.composite
@@ -169,16 +158,13 @@ def test_weights(kind, graph, replace, keys, dtype, size_first, budget, data):
         same = assert_same_trees if kind == "trees" else assert_same_typed_subgraph
         fanouts = fanouts_of(data, graph, 0, SIZES)
         sampler = SubgraphSampler(fanouts, replace=replace, prob="w", disjoint=kind == "trees")
-    on_device = DeviceSampler(graph, sampler, HostAccelerator(), budget)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(state, "_SIZE_FIRST", size_first)
-        for key in keys:
-            seeds = seeds_of(data, graph, dtype)
-            if graph.is_homogeneous and kind == "blocks":
-                seeds = next(iter(seeds.values()))
-            same(on_device.sample(seeds, key).batch, sampler.sample(graph, seeds, key))
-            assert not on_device._topology.first.any()
-    on_device.close()
+    batches = []
+    for key in keys:
+        seeds = seeds_of(data, graph, dtype)
+        if graph.is_homogeneous and kind == "blocks":
+            seeds = next(iter(seeds.values()))
+        batches.append((seeds, key, {}))
+    assert_drawn_alike(graph, sampler, batches, same, budget=budget, size_first=size_first)
 
 
 def timed_graph(n=60, m=700):

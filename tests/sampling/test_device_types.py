@@ -2,7 +2,12 @@
 
 import pytest
 import torch
-from device_batches import assert_same_typed, assert_same_typed_subgraph, typed_graphs
+from device_batches import (
+    assert_drawn_alike,
+    assert_same_typed,
+    assert_same_typed_subgraph,
+    typed_graphs,
+)
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -10,7 +15,6 @@ from pagraph import FormatError, NeighborSampler
 from pagraph.accelerator import HostAccelerator
 from pagraph.datasets import citation
 from pagraph.sampling import SubgraphSampler
-from pagraph.sampling.gpu import state
 from pagraph.sampling.gpu.sampler import DeviceSampler
 from pagraph.system.budget import Budget
 
@@ -64,14 +68,8 @@ def test_equals_the_cpu(kind, graph, replace, keys, dtype, size_first, budget, d
     sampler_of, same = kind
     least = 0 if sampler_of is SubgraphSampler else 1
     sampler = sampler_of(fanouts_of(data, graph, least, [-1, 1, 2, 3, 16]), replace=replace)
-    on_device = DeviceSampler(graph, sampler, HostAccelerator(), budget)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(state, "_SIZE_FIRST", size_first)
-        for key in keys:  # of one sampler: each batch leaves the table as it was
-            seeds = seeds_of(data, graph, dtype)
-            same(on_device.sample(seeds, key).batch, sampler.sample(graph, seeds, key))
-            assert not on_device._topology.first.any()
-    on_device.close()
+    batches = [(seeds_of(data, graph, dtype), key, {}) for key in keys]
+    assert_drawn_alike(graph, sampler, batches, same, budget=budget, size_first=size_first)
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=["blocks", "subgraph"])

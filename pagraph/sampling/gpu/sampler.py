@@ -206,12 +206,10 @@ class DeviceSampler:
         each = [by_type.get(name, none).to(wanted) for name in self._graph.node_types]
         with self._in_use() as placed:
             limits = None
-            trees_of = torch.arange(sum(map(len, each)), device="cpu")
-            if placed.timed is not None:
-                trees_of, limits = self._trees(placed.timed, by_type, seed_times)
-            elif seed_times is not None:
+            if placed.timed is None and seed_times is not None:
                 raise ValueError("seed_times must be None for a sampler without time, got some")
             if self._sampler.disjoint:
+                trees_of, limits = self._trees(placed.timed, by_type, seed_times)
                 each = self._in_trees(each, trees_of)
             given = _Given(seeds, each, key, wanted, limits, seed_times)
             runs = placed.recorded
@@ -224,9 +222,11 @@ class DeviceSampler:
                 runs.put(recorded)
 
     def _trees(
-        self, timed: TimedEdges, seeds: Mapping[str, Tensor], seed_times: Any
-    ) -> tuple[Tensor, Tensor]:
-        """The tree of each seed, and the rows of limits of the trees."""
+        self, timed: TimedEdges | None, seeds: Mapping[str, Tensor], seed_times: Any
+    ) -> tuple[Tensor, Tensor | None]:
+        """The tree of each seed, and the rows of limits of the trees, where there are times."""
+        if timed is None:
+            return torch.arange(sum(map(len, seeds.values())), device="cpu"), None
         sampler = self._sampler
         assert isinstance(sampler, SubgraphSampler) and sampler.time is not None
         share = sampler.share_trees
@@ -362,13 +362,8 @@ class DeviceSampler:
         seeds = given.seeds
         if sizes.damaged:
             # The CPU meets the same damage, and says where.
-            sampler = self._sampler
-            if isinstance(sampler, SubgraphSampler):
-                sampler.sample(
-                    self._graph, seeds, given.key, field=self._field, seed_times=given.times
-                )
-            else:
-                sampler.sample(self._graph, seeds, given.key, field=self._field)
+            times: dict[str, Any] = {} if given.times is None else {"seed_times": given.times}
+            self._sampler.sample(self._graph, seeds, given.key, field=self._field, **times)
             raise FormatError(
                 "the graph's arrays lead out of the graph on the device only: was a file changed?"
             )

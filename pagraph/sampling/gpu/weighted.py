@@ -122,22 +122,25 @@ def _push(keys, chosen, free, i, key, e, column):
 
 
 @triton.jit
+def _larger_child(keys, column, i, count):
+    """Where the larger of the keys below place ``i`` of a heap is; ``count`` or more: there is
+    none."""
+    left = 2 * i + 1
+    is_right = (left + 1 < count) & (_at(keys, column, left + 1) > _at(keys, column, left))
+    return left + is_right.to(tl.int64)
+
+
+@triton.jit
 def _replace_largest(keys, chosen, free, count, key, e, column):
     """See the CPU's."""
     i = count * 0
-    down = i + 1
-    down += ((down + 1 < count) & (_at(keys, column, down + 1) > _at(keys, column, down))).to(
-        tl.int64
-    )
+    down = _larger_child(keys, column, i, count)
     while (down < count) & (_at(keys, column, down) > key):
         keys = tl.where(column == i, _at(keys, column, down), keys)
         chosen = tl.where(column == free + i, _at(chosen, column, free + down), chosen)
         i = down
-        down = 2 * i + 1
         # The larger child moves up, so that the top stays the largest key.
-        down += ((down + 1 < count) & (_at(keys, column, down + 1) > _at(keys, column, down))).to(
-            tl.int64
-        )
+        down = _larger_child(keys, column, i, count)
     keys = tl.where(column == i, key, keys)
     chosen = tl.where(column == free + i, e, chosen)
     return keys, chosen
