@@ -412,11 +412,13 @@ def test_without_kernels(monkeypatch):
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_attributes_that_are_replaced_written_or_added(device, workers):
+@pytest.mark.parametrize("cache", ["auto", 0])
+def test_attributes_that_are_replaced_written_or_added(device, workers, cache):
     data = data_of()
     loaders = []
     for where in ("auto", "cpu"):
-        loaders.append(made(copy.copy(data), sampling_device=where, num_workers=workers))
+        options = {"num_workers": workers, "cache": cache}
+        loaders.append(made(copy.copy(data), sampling_device=where, **options))
     batches = [iter(loader) for loader in loaders]
     changes = [
         lambda data: setattr(data, "x", data.x + 1),
@@ -433,7 +435,8 @@ def test_attributes_that_are_replaced_written_or_added(device, workers):
                 change(loader.data)
             first, second = (next(those) for those in batches)
             assert_same(first, second)
-        assert made_in_one_launch(loaders[0])
+        # What may be cached is first read for a while, the longer the more often it changes.
+        assert made_in_one_launch(loaders[0]) or cache
     for loader in loaders:
         loader.close()
 
