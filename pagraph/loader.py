@@ -226,12 +226,12 @@ class Loader(LoaderControls, Generic[S]):
                     role=role,
                 )
         self._device_sampler: DeviceSampler | None = None
+        usual = None
         if accelerator is not None and samples_there:
             # Imported here: on the CPU nobody needs the device's kernels.
             from .sampling.gpu.sampler import DeviceSampler
 
             drawn: Any = sampler
-            usual = None
             if not isinstance(sampler, EdgeBatches):
                 usual = _usual_seeds(ids, order.batch_size)
             elif sampler.exclude:
@@ -263,7 +263,9 @@ class Loader(LoaderControls, Generic[S]):
         self._program: DeviceProgram | None = None
         # What the CPU samples is padded there.
         may_record = isinstance(sampler, BlockSampler) and (samples_there or not fixed)
-        if accelerator is not None and graph.is_homogeneous and may_record:
+        # Of several types it is recorded where all seeds are of one.
+        may_record = may_record and (graph.is_homogeneous or (samples_there and usual is not None))
+        if accelerator is not None and may_record:
             self._program = DeviceProgram(
                 self._device_sampler,
                 sampler.num_hops,

@@ -558,12 +558,16 @@ class FieldSet:
         with self._lock:
             return [(field, *self._roles[key]) for key, field in self._fields.items()]
 
-    @property
-    def input_row_bytes(self) -> int:
-        """Bytes of the rows that a batch has of each vertex that it reads."""
+    def row_type(self, key: Hashable) -> RowType | None:
+        """The vertex or edge type that a field has rows of."""
+        return self._roles[key][0]
+
+    def input_row_bytes(self, row_type: RowType | None = None) -> int:
+        """Bytes of the rows that a batch has of each vertex that it reads; of one type, or of
+        all."""
         total = 0
-        for field, _, role in self.declared:
-            if Role.INPUT in role:
+        for field, kind, role in self.declared:
+            if Role.INPUT in role and row_type in (None, kind):
                 with suppress(KeyError, RuntimeError):  # a field that cannot be read now
                     total += row_reader(field.snapshot().tensor).row_bytes
         return total

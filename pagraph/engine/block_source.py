@@ -18,7 +18,7 @@ from ..graph.fields import Named
 from ..graph.minibatch import Block, HeteroBlock, HeteroMiniBatch, Links, MiniBatch, Relation
 from ..sampling.edge_batches import EdgeBatches
 from ..sampling.fixed_shapes import Sizes, empty_of, pad_blocks
-from ..sampling.gpu.state import blocks_of
+from ..sampling.gpu.state import blocks_of, typed_blocks_of
 from .program import Arrays
 from .steps import Sampled, Send
 
@@ -55,6 +55,7 @@ class _Prepared(NamedTuple):
         begun: When the copy of its arrays began, where the CPU sampled them.
         sampled: Its sizes without padding; None: it has none.
         copied: One of the arrays that were copied, in memory that is all of theirs.
+        words: Its sizes where a device has sampled it, see ``Plan``.
     """
 
     batch: _Batch
@@ -62,6 +63,7 @@ class _Prepared(NamedTuple):
     begun: Event | None = None
     sampled: Sizes | None = None
     copied: Tensor | None = None
+    words: Sequence[int] = ()
 
 
 class BlockSource:
@@ -111,6 +113,7 @@ class BlockSource:
         self.outputs = [column.key for column in labels]
         self._device_sampler = device_sampler
         self._envelope = envelope
+        self._hops = 0 if isinstance(sampler, EdgeBatches) else sampler.num_hops
         # A sampler of links has types in all of its batches.
         self._drops_types = graph.is_homogeneous
         accelerator = fields.accelerator
@@ -134,9 +137,10 @@ class BlockSource:
         begin = time.perf_counter_ns()
         batch: Any
         ready = None
+        words: Sequence[int] = ()
         try:
             if self._device_sampler is not None:
-                batch, ready = self._sampled_there(self._device_sampler, ticket, recorder)
+                batch, ready, words = self._sampled_there(self._device_sampler, ticket, recorder)
             else:
                 batch = self._sampler.sample(
                     self._graph, ticket.seeds, ticket.key, pools=self._pools
@@ -144,7 +148,7 @@ class BlockSource:
             if self._drops_types and isinstance(batch, HeteroMiniBatch):
                 batch = batch.only()
             reads = self._reads(batch)
-            prepared = _Prepared(batch, ready)
+            prepared = _Prepared(batch, ready, words=words)
             if self._envelope is not None:
                 prepared, reads = self._padded(self._envelope, prepared, reads)
         finally:
@@ -153,16 +157,18 @@ class BlockSource:
 
     def _sampled_there(
         self, sampler: DeviceSampler, ticket: Ticket, recorder: EpochRecorder
-    ) -> tuple[_Batch, Event]:
-        """The blocks that the device samples, and where they are."""
+    ) -> tuple[_Batch, Event, Sequence[int]]:
+        """The blocks that the device samples, when they are there, and their sizes."""
         begun: Event | None = None
         ready: Event | None = None
+        words: Sequence[int] = ()
 
         def draw(seeds: Any, key: int) -> Any:
-            nonlocal begun, ready
+            nonlocal begun, ready, words
             found = self._fields.with_room(partial(sampler.sample, seeds, key))
             begun = found.begun
             ready = found.ready
+            words = found.words
             return found.batch
 
         batch: Any
@@ -181,7 +187,7 @@ class BlockSource:
                 batch.links = {t: _links(of_type, left) for t, of_type in batch.links.items()}
                 ready = sampler.stream.record()
         recorder.device_time("sampling", begun, ready)
-        return batch, ready
+        return batch, ready, words
 
     def _padded(
         self, envelope: Envelope, prepared: _Prepared, reads: list[Read]
@@ -206,7 +212,7 @@ class BlockSource:
         padding = [Padding(sampled.nodes, sizes.nodes)] * len(self._features)
         padding += [Padding(sampled.nodes[:1], sizes.nodes[:1], marks=True)] * len(self._labels)
         reads = [read._replace(padding=room) for read, room in zip(reads, padding, strict=True)]
-        return _Prepared(padded, ready, sampled=sampled), reads
+        return _Prepared(padded, ready, sampled=sampled, words=prepared.words), reads
 
     def _reads(self, batch: _Batch) -> list[Read]:
         """Features are read for the input nodes, labels for the seeds."""
@@ -265,27 +271,37 @@ class BlockSource:
         self,
         origin: Any,
         arrays: Sequence[Tensor],
-        known: list[int],
-        edges: list[int],
+        words: Sequence[int],
         rows: Sequence[tuple[Hashable, Tensor]],
         recorder: EpochRecorder,
     ) -> _Batch:
-        """See ``ProgramSource``: a batch of one vertex type with its fields."""
-        batch = blocks_of(arrays, known, edges)
-        if self._envelope is not None:
-            batch.seed_mask = batch.output_nodes >= 0
-            batch.shape_number = 0
-        left = iter(rows)
-        for columns, places in ((self._features, batch.features), (self._labels, batch.labels)):
-            for _, _, name in columns:
-                _, places[name] = next(left)
+        """See ``ProgramSource``: a batch with its fields."""
+        batch: _Batch
+        if self._drops_types:
+            batch = blocks_of(arrays, words, self._hops)
+            if self._envelope is not None:
+                batch.seed_mask = batch.output_nodes >= 0
+                batch.shape_number = 0
+        else:
+            assert self._device_sampler is not None
+            seeds = {ntype: len(ids) for ntype, ids in origin.seeds.items()}
+            _, plan = self._device_sampler.usual
+            batch = typed_blocks_of(plan, self._graph, seeds, arrays, words)
+        self._put(batch, [tensor for _, tensor in rows])
         return batch
 
-    def sizes(self, prepared: _Prepared) -> tuple[Sequence[int], Sequence[int]]:
+    def words(self, prepared: _Prepared) -> Sequence[int]:
         """See ``ProgramSource``."""
-        batch = prepared.batch
-        assert isinstance(batch, MiniBatch)
-        return batch.hop_ends, [block.num_edges for block in reversed(batch.blocks)]
+        return prepared.words
+
+    def _put(self, batch: _Batch, rows: Sequence[Tensor]) -> None:
+        """Give a batch the rows of its fields."""
+        left = iter(rows)
+        for columns, places in ((self._features, batch.features), (self._labels, batch.labels)):
+            by_name: Any = places
+            for _, ntype, name in columns:
+                place = by_name if ntype is None else by_name.setdefault(ntype, Named())
+                place[name] = next(left)
 
     def deliver(
         self, prepared: _Prepared, rows: Sequence[Tensor] | None, recorder: EpochRecorder
@@ -301,12 +317,7 @@ class BlockSource:
             arrays = tensors_of(batch) if copied is None else [copied]
             accelerator.hand_over(arrays, prepared.ready)
         assert rows is not None
-        left = iter(rows)
-        for columns, places in ((self._features, batch.features), (self._labels, batch.labels)):
-            by_name: Any = places
-            for _, ntype, name in columns:
-                place = by_name if ntype is None else by_name.setdefault(ntype, Named())
-                place[name] = next(left)
+        self._put(batch, rows)
         sampled = prepared.sampled
         if sampled is not None and isinstance(batch, MiniBatch):
             batch.seed_mask = batch.output_nodes >= 0

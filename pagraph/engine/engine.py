@@ -256,7 +256,7 @@ class Engine(Generic[T]):
         self.envelope = Envelope(
             trials,
             largest,
-            row_bytes=lambda: self.fields.input_row_bytes,
+            row_bytes=self.fields.input_row_bytes,
             free_bytes=host_available
             if accelerator is None
             else lambda: accelerator.free_bytes()[0],
@@ -395,7 +395,7 @@ def _deliver_program(
             sampled = program.source.sample(sampled, recorder)
         prepared = long_way(sampled, recorder, None)
     if program.samples and program.learns:
-        program.learn(*program.source.sizes(prepared.batch))
+        program.learn(program.source.words(prepared.batch))
     return deliver(prepared, recorder)
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from operator import mul
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -45,10 +46,10 @@ _INDEX_BYTES = 8
 """Of an id, a local id or a position."""
 
 
-def batch_bytes(sizes: Sizes, row_bytes: int) -> int:
-    """Bytes of a batch: ids and rows of its vertices, ``row_bytes`` each, and three numbers an
-    edge."""
-    return sum(sizes.nodes) * (_INDEX_BYTES + row_bytes) + 3 * _INDEX_BYTES * sum(sizes.edges)
+def batch_bytes(nodes: Sequence[int], edges: Sequence[int], row_bytes: Sequence[int]) -> int:
+    """Bytes of a batch: ids and rows of so many vertices of each type, three numbers an edge."""
+    rows: int = sum(map(mul, nodes, row_bytes))
+    return rows + _INDEX_BYTES * (sum(nodes) + 3 * sum(edges))
 
 
 class EnvelopeState(NamedTuple):
@@ -162,7 +163,7 @@ class Envelope(Tabled):
 
     def nbytes(self, sizes: Sizes) -> int:
         """Bytes of a batch of a size."""
-        return batch_bytes(sizes, self._row_bytes())
+        return batch_bytes([sum(sizes.nodes)], sizes.edges, [self._row_bytes()])
 
     def state_dict(self) -> dict[str, Any]:
         """What the sizes of this epoch and of the next depend on: numbers in lists."""

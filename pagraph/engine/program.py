@@ -19,11 +19,10 @@ from torch import Tensor
 from ..accelerator.accelerator import is_out_of_memory
 from ..features.gpu.reachable import MOST_PARTS
 from ..features.padding import Padding
-from ..sampling.fixed_shapes import Sizes
-from ..sampling.gpu.state import DAMAGED, ROW, lengths, words_of
+from ..sampling.gpu.state import DAMAGED, lengths, words_of
 from ..system.units import bytes_text
 from .envelope import batch_bytes
-from .recording import Drawn, Front, Given, Lane, Recording
+from .recording import Drawn, Front, Given, Lane, Recording, Wanted, sent_plan
 
 if TYPE_CHECKING:
     from ..accelerator import Event, Stream
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
     from ..features.gpu.reachable import Layout
     from ..sampling.gpu.run import DeviceRun
     from ..sampling.gpu.sampler import DeviceSampler
-    from ..sampling.gpu.state import Plan
     from ..seeds.order import Ticket
     from ..stats.stats import EpochRecorder
     from .envelope import Envelope
@@ -87,7 +85,7 @@ class Arrays(NamedTuple):
     """A batch of one vertex type that the CPU has sampled.
 
     Attributes:
-        arrays: As ``parts_of`` lists them, and the numbers beside the seeds if there are any;
+        arrays: As ``parts_of`` lists them, and those beside the seeds if there are any;
             contiguous, 1-D, int32 or int64.
         known, edges: Vertices known before each hop and at the end, and edges of each hop.
     """
@@ -114,11 +112,11 @@ class ProgramSource(Protocol):
         """See above."""
 
     @property
-    def begin(self) -> Callable[[Ticket], tuple[Tensor, Tensor | None] | None] | None:
-        """The vertices that a batch begins with where the device samples, and numbers that it is to
-        have there, as many, int64; both on the CPU. None for one that is made the long way.
+    def begin(self) -> Callable[[Ticket], Wanted | None] | None:
+        """What a batch begins with where the device samples; its seeds are in range. None for one
+        that is made the long way.
 
-        Itself None: the ticket's seeds, and no numbers.
+        Itself None: the ticket's seeds.
         """
 
     def arrays(self, sampled: Any) -> Arrays | None:
@@ -132,8 +130,7 @@ class ProgramSource(Protocol):
         self,
         origin: Any,
         arrays: Sequence[Tensor],
-        known: list[int],
-        edges: list[int],
+        words: Sequence[int],
         rows: Sequence[tuple[Hashable, Tensor]],
         recorder: EpochRecorder,
     ) -> Any:
@@ -141,15 +138,14 @@ class ProgramSource(Protocol):
 
         Args:
             origin: Of ``Begun``.
-            arrays: The batch's (``parts_of``), and the numbers beside the seeds.
-            known, edges: See :class:`Arrays`, with padding.
+            arrays: The batch's (``parts_of``, ``typed_parts_of``), and those beside the seeds.
+            words: Its sizes, with padding; see ``Plan``.
             rows: The keys of the fields when it was begun, and their rows.
             recorder: Of the epoch.
         """
 
-    def sizes(self, batch: Any) -> tuple[Sequence[int], Sequence[int]]:
-        """Vertices known before each hop and at the end, and edges of each hop, of what ``deliver``
-        gets where the device samples."""
+    def words(self, batch: Any) -> Sequence[int]:
+        """The same sizes of what ``deliver`` gets where the device samples."""
 
 
 class DeviceProgram:
@@ -173,7 +169,7 @@ class DeviceProgram:
         ahead: Batches that are begun before they are asked for.
         sizes: The sizes that batches are padded to; None: they keep their own.
         once: Whether batches are subgraphs, else blocks.
-        has_more: Whether the source has numbers beside the seeds.
+        beside: Dtypes of the arrays that the source has beside the seeds.
 
     Attributes:
         samples: Whether the device samples.
@@ -195,7 +191,7 @@ class DeviceProgram:
         sizes: Envelope | None = None,
         *,
         once: bool = False,
-        has_more: bool = False,
+        beside: Sequence[torch.dtype] = (),
     ) -> None:
         assert fields.accelerator is not None
         self._accelerator = fields.accelerator
@@ -205,8 +201,9 @@ class DeviceProgram:
         self._hops = hops
         self._fields = fields
         self._once = once
-        self._has_more = has_more
-        self._count = count
+        self._beside = beside
+        self._counts: Sequence[int] = [count]
+        self._types: Sequence[str] = ()  # where there are several
         self._lanes = ahead + 1
         self._sizes = sizes
         # Guards what follows. Its holder may wait for a stream, and takes the sampler's lock.
@@ -215,7 +212,7 @@ class DeviceProgram:
         # holder takes no other lock of ours.
         self._enqueuing = threading.Lock()
         # Lent when there is something to record.
-        self._lent: tuple[DeviceRun, Plan] | None = None
+        self._lent: DeviceRun | None = None
         self._recording: Recording | None = None
         self._dtypes: list[torch.dtype] | None = None  # of the arrays of the CPU's batches
         self._learned: list[list[int]] = []
@@ -232,6 +229,14 @@ class DeviceProgram:
             self.reason = "Triton is missing"
         else:
             self.is_possible = True
+        self._plan = sent_plan(hops)
+        if sampler is not None and sampler.is_recorded:
+            self._counts, self._plan = sampler.usual
+            if self._plan.is_typed:
+                self._types = sampler.node_types
+        if not hops and (self._plan.is_typed or self._plan.trees):
+            self.is_possible = False
+            self.reason = "nothing is sampled"
 
     def __str__(self) -> str:
         recording = self._recording
@@ -276,23 +281,23 @@ class DeviceProgram:
                 return None
             recording, fields, _ = now
             begins = self.source.begin
-            wanted = (ticket.seeds, None) if begins is None else begins(ticket)
+            wanted = Wanted(ticket.seeds) if begins is None else begins(ticket)
             if wanted is None or not recording.free:
                 return None
-            seeds, more = wanted
-            if not 0 < len(seeds) <= self._count:
+            given = self._given(recording.front, ticket.key, wanted)
+            if given is None:
                 return None
-            front = recording.front
-            assert isinstance(front, Drawn) and self._sampler is not None
             user = accelerator.current_stream
             # In the reader's stream, by whose order it is used again: after this one has passed.
             slab = accelerator.empty((recording.nbytes,), torch.uint8)
             passed = user.record()
             held = [read.held for read in fields]
             lane = recording.free[0]  # It stays there if what follows fails.
-            recording.tell(lane, slab, fields, *front.given(ticket.key, seeds, more))
+            recording.tell(lane, slab, fields, *given)
+            assert self._sampler is not None and self._lent is not None
             with self._sampler.enqueuing() as topology:
-                if topology is None:
+                if topology is not self._lent.topology:
+                    self._forget()
                     return None
                 reading = self._stream
                 # After what the user has written to fields, and what the memory was used for.
@@ -322,6 +327,22 @@ class DeviceProgram:
                 self._lock.release()
             recorder.spent("sampling", begin)
 
+    def _given(
+        self, front: Front, key: int, wanted: Wanted
+    ) -> tuple[list[int], list[tuple[int, Any]]] | None:
+        """What a batch's replay is to read; None for one that is made the long way."""
+        assert isinstance(front, Drawn) and self._sampler is not None
+        try:
+            # The long way places the graph anew.
+            return None if self._sampler.has_changed else front.given(key, wanted)
+        except (KeyError, TypeError, ValueError):
+            return None  # The long way raises it in the batch's turn.
+
+    def _forget(self) -> None:
+        """Give up what was recorded of a graph that is placed anew, or no more."""
+        self._lent = None
+        self._recording = None
+
     def send(self, sampled: Any, recorder: EpochRecorder) -> Begun | None:
         """Tell the device to make a batch that the CPU has sampled; None: it must be made the long
         way. Safe from any thread; a recorder counts what does not fit."""
@@ -339,7 +360,7 @@ class DeviceProgram:
             recording = self._recording
             if recording is None:
                 self._dtypes = dtypes
-                self.learn(found.known, found.edges)
+                self.learn(words_of(found.known, found.edges))
                 return None
         words = words_of(found.known, found.edges)
         front = recording.front
@@ -422,7 +443,8 @@ class DeviceProgram:
         if front is None:
             return None
         capacities = self._capacities()
-        self.reason = self._obstacle(front, reads, inputs, capacities)
+        types = [self._type_of(key) for key in keys]
+        self.reason = self._obstacle(front, types, reads, inputs, capacities)
         if self.reason:
             return None
         self.reason = self._shortage(capacities)
@@ -440,12 +462,12 @@ class DeviceProgram:
                         self._accelerator,
                         front,
                         keys,
+                        types,
                         inputs,
                         layouts,
                         capacities,
                         padded,
                         self._lanes,
-                        self._hops,
                     )
         except Exception as error:  # whatever a compiler may say
             # Memory is short, say, or another capture is in the way.
@@ -482,8 +504,13 @@ class DeviceProgram:
 
     def _expected_bytes(self, capacities: Sequence[int]) -> int:
         """Bytes of a batch with such room, before it is laid out."""
-        sizes = Sizes.of(capacities[: self._hops + 1], capacities[self._hops + 1 :])
-        return batch_bytes(sizes, self._fields.input_row_bytes)
+        nodes = [capacities[at] for at in self._plan.known_at[-1]]
+        row_bytes = [self._fields.input_row_bytes(name) for name in self._types or (None,)]
+        return batch_bytes(nodes, capacities[self._plan.edges_in], row_bytes)
+
+    def _type_of(self, key: Hashable) -> int:
+        """The number of the vertex type that a field has rows of."""
+        return self._types.index(self._fields.row_type(key)) if self._types else 0
 
     def _shortage(self, capacities: Sequence[int]) -> str:
         """What the device lacks for the batches; empty if they fit."""
@@ -515,23 +542,28 @@ class DeviceProgram:
                 raise
 
     def _obstacle(
-        self, front: Front, reads: Sequence[FieldReach], inputs: int, capacities: Sequence[int]
+        self,
+        front: Front,
+        types: Sequence[int],
+        reads: Sequence[FieldReach],
+        inputs: int,
+        capacities: Sequence[int],
     ) -> str:
         """Why batches with such fields and of such sizes cannot be recorded; empty if they can."""
-        hops = self._hops
+        found = [capacities[at] for at in self._plan.known_at[-1]]
         for number, read in enumerate(reads):
             layout = read.reach.layout
             if layout.row_bytes == 0 or layout.num_rows == 0:
                 return "a field has no bytes"
             if self._sizes is not None and layout.dtype.is_complex:
                 return "no kernel pads complex numbers"
-            if number < inputs and layout.worth_ordering(capacities[hops] * read.missed):
+            if number < inputs and layout.worth_ordering(found[types[number]] * read.missed):
                 return "so many rows are missed that they are read in the order of memory"
             if not self.samples and read.counted[0] == "device":
                 return "a field on the device is read after what was written there"
         if self.samples:
             return ""
-        counts = lengths(front.parts, words_of(capacities[: hops + 1], capacities[hops + 1 :]))
+        counts = lengths(front.parts, capacities)
         sizes = [part.dtype.itemsize for part in front.parts]
         nbytes = sum(count * size for count, size in zip(counts, sizes, strict=True))
         if self._lanes * nbytes > _MOST_PINNED:
@@ -543,39 +575,42 @@ class DeviceProgram:
         if self._sampler is None:
             if self._dtypes is None:
                 return None
-            return Given(self._dtypes, self._hops, once=self._once, has_more=self._has_more)
+            beside = len(self._beside)
+            return Given(self._dtypes, self._hops, once=self._once, beside=beside)
+        if self._lent is not None and self._lent.topology is not self._sampler.topology:
+            self._forget()
         self._lent = self._lent or self._sampler.lend()
         if self._lent is None:
             return None
-        return Drawn(*self._lent, self._count, has_more=self._has_more)
+        return Drawn(self._sampler, self._lent, self._counts, self._beside)
 
     def _capacities(self) -> list[int]:
-        """Vertices known before each hop and at the end, and edges of each hop, that have room."""
+        """The words of a state with the largest sizes that have room."""
         if self._sizes is None:
             return self._envelope()
         padded = self._sizes.known()[0]
-        return [*padded.node_ends, *padded.edges]
+        return words_of(padded.node_ends, padded.edges)
 
     def _envelope(self) -> list[int]:
         """:meth:`_capacities` by what was learned."""
-        learned = np.array(self._learned, dtype=np.float64)
+        sizes_at = self._plan.sizes_at
+        learned = np.array(self._learned, dtype=np.float64)[:, sizes_at]
         margin = np.maximum(
             _LEAST_MARGIN, _SIGMAS * learned.std(axis=0) / np.maximum(1, learned.mean(axis=0))
         )
         wanted = np.ceil(learned.max(axis=0) * (1 + margin)).astype(np.int64).tolist()
-        if self._lent is None:
-            return list(wanted)
-        bounds = self._lent[0].bounds(self._count)
-        return [
-            bound if bound <= _NEARLY * size else size
-            for size, bound in zip(wanted, bounds, strict=True)
-        ]
+        capacities = [0] * self._plan.words
+        bounds = None if self._lent is None else self._lent.bounds(self._counts)
+        for at, size in zip(sizes_at, wanted, strict=True):
+            capacities[at] = size
+            if bounds is not None and bounds[at] <= _NEARLY * size:
+                capacities[at] = bounds[at]
+        return capacities
 
-    def learn(self, known: Sequence[int], edges: Sequence[int]) -> None:
-        """Take account of the sizes of a batch that was made the long way: vertices known before
-        each hop and at the end, edges of each hop."""
-        if self.learns and known[0] == self._count:
-            self._learned.append([*known, *edges])
+    def learn(self, words: Sequence[int]) -> None:
+        """Take account of the sizes of a batch that was made the long way; see ``Plan``."""
+        if self.learns and list(words[self._plan.seeds_in]) == list(self._counts):
+            self._learned.append(list(words))
 
     @property
     def learns(self) -> bool:
@@ -617,9 +652,9 @@ class DeviceProgram:
             return None
         if self._sizes is not None:
             self._sizes.delivered(recording.sampled(words), 0, recorder)
-        end = recording.hops * ROW
-        drawn = sum(words[1:end:ROW])
-        return batch, {"seeds": words[0], "edges": drawn, "input_nodes": words[end]}
+        plan = self._plan
+        counts = {"seeds": sum(words[plan.seeds_in]), "edges": sum(words[plan.edges_in])}
+        return batch, counts | {"input_nodes": sum(map(words.__getitem__, plan.known_at[-1]))}
 
     def _overflow(self, recorder: EpochRecorder) -> None:
         recorder.count(overflows=1)
@@ -634,16 +669,12 @@ class DeviceProgram:
 
     def _arrays(
         self, begun: Begun, words: Sequence[int]
-    ) -> tuple[list[Tensor], list[int], list[int], list[tuple[Hashable, Tensor]]]:
-        """The arrays of a batch, its sizes with padding (vertices known before each hop and at the
-        end, edges of each hop), and its rows by key."""
+    ) -> tuple[list[Tensor], Sequence[int], list[tuple[Hashable, Tensor]]]:
+        """The arrays of a batch, its sizes with padding, and its rows by key."""
         recording = begun.recording
-        end = recording.hops * ROW
         sized = recording.padded_words or words
-        known = list(sized[: end + 1 : ROW])
         counts = lengths(recording.front.parts, sized)
-        for number in range(len(begun.fields)):
-            counts.append(known[-1] if number < recording.inputs else known[0])
+        counts += map(sized.__getitem__, recording.count_at)
         views = {dtype: begun.slab.view(dtype) for dtype in recording.dtypes}
         parts = [
             views[place.dtype][place.start : place.start + count * place.width]
@@ -654,30 +685,30 @@ class DeviceProgram:
         seconds = begun.ready.seconds_since(begun.begun) / max(1, len(begun.fields))
         rows = []
         for number, (key, read) in enumerate(zip(recording.keys, begun.fields, strict=True)):
-            is_input = number < recording.inputs
-            sampled = words[: end + 1 : ROW] if is_input else words[:1]
+            sampled = recording.ends_of[number](words)
             place = len(arrays) + number
+            count = counts[place]
             if read.field.is_current(read.version, read.generation):
                 # The number of rows is said: of none, or of rows of no numbers, it does not follow.
-                count = known[-1] if is_input else known[0]
                 of_field = parts[place].view(count, *recording.layouts[number].row_shape)
             else:
-                of_field = self._read_again(begun, words, number, arrays[0][: counts[place]])
+                nodes = arrays[recording.types[number]][:count]
+                of_field = self._read_again(begun, words, number, nodes)
             rows.append((key, of_field))
             at = recording.hits_at + number * (recording.hops + 1)
             self._fields.count(read, words[at : at + len(sampled)], sampled, seconds)
-        return arrays, known, list(sized[1:end:ROW]), rows
+        return arrays, sized, rows
 
     def _read_again(self, begun: Begun, words: Sequence[int], number: int, nodes: Tensor) -> Tensor:
         """Rows of a field that has other values since the batch was begun, for the stream of the
         calling thread."""
         recording = begun.recording
         is_input = number < recording.inputs
-        sizes = recording.sampled(words)
-        of_hops = slice(None if is_input else 1)
-        ends = words[: recording.hops * ROW + 1 : ROW][of_hops]
+        ends = recording.ends_of[number](words)
         padding = None
         if recording.padded is not None:
+            sizes = recording.sampled(words)
+            of_hops = slice(None if is_input else 1)
             room = recording.padded.nodes[of_hops]
             padding = Padding(sizes.nodes[of_hops], room, marks=not is_input)
 

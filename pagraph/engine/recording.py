@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 import os
 from collections import deque
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from operator import gt, itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
@@ -18,14 +19,14 @@ from ..features.gpu.reachable import gather_placed, mark_padding
 from ..features.padding import Padding
 from ..sampling.fixed_shapes import Sizes
 from ..sampling.gpu.run import copy_out, pad_out
-from ..sampling.gpu.state import ROW, Part, first_words, lengths, parts_of, words_of
+from ..sampling.gpu.state import ROW, Part, Plan, first_words, lengths, parts_of, words_of
 
 if TYPE_CHECKING:
     from ..accelerator import Accelerator
     from ..cache.fields import FieldReach
     from ..features.gpu.reachable import Layout
     from ..sampling.gpu.run import DeviceRun
-    from ..sampling.gpu.state import Plan
+    from ..sampling.gpu.sampler import DeviceSampler
 
 _ALIGN = 256  # bytes, of every array in a slab
 _ADDRESSES = 6  # words of a field
@@ -67,14 +68,30 @@ class Lane:
     replay: Callable[[], object]
 
 
+class Wanted(NamedTuple):
+    """What a batch begins with where the device samples; all on the CPU.
+
+    Attributes:
+        seeds: Its seeds, by vertex type where there are several.
+        beside: Arrays with a number for each seed that it is to have there.
+        times: The seeds' times; None: their own, or there are none.
+    """
+
+    seeds: Tensor | Mapping[str, Tensor]
+    beside: Sequence[Tensor] = ()
+    times: Mapping[str, Tensor] | None = None
+
+
 class Front(Protocol):
     """How the arrays of a batch come to be on the device.
 
     Attributes:
         parts: The arrays.
+        plan: Says which words of the state are sizes.
     """
 
     parts: Sequence[Part]
+    plan: Plan
 
     def words(self, places: Sequence[Place], nbytes: int) -> int:
         """Words that it needs in the state, for arrays in a slab with so many bytes of them."""
@@ -85,47 +102,72 @@ class Front(Protocol):
 
 
 class Drawn(Front):
-    """The device samples. The state has the seeds and, with ``has_more``, numbers beside them.
+    """The device samples. The state has the seeds of each type, the limits of their trees, and
+    arrays beside the seeds, each number in a word of its own.
 
     Args:
-        run, plan: Samples, and what it draws.
-        count: Seeds that have room.
-        has_more: Whether there is a number beside each seed, int64, an array of the batch.
+        sampler: Says what a batch's seeds are, and the limits of its trees.
+        run: Samples.
+        counts: Seeds of each type that have room.
+        beside: Dtypes, of 4 or 8 bytes, of arrays with a number for each seed.
     """
 
-    def __init__(self, run: DeviceRun, plan: Plan, count: int, *, has_more: bool) -> None:
+    def __init__(
+        self,
+        sampler: DeviceSampler,
+        run: DeviceRun,
+        counts: Sequence[int],
+        beside: Sequence[torch.dtype],
+    ) -> None:
+        self._sampler = sampler
         self._run = run
-        self._plan = plan
-        self._count = count
-        self._has_more = has_more
+        self._counts = counts
+        self._count = sum(counts)
+        self._beside = list(beside)
+        self.plan = run.plan
         self.parts = run.parts()
-        if has_more:
-            self.parts.append(Part(torch.int64, count_at=0))
+        # Those of one type, as no array beside them says which seeds it is of.
+        seeded = max(range(len(counts)), key=counts.__getitem__)
+        self.parts += [Part(dtype, seeded * ROW) for dtype in beside]
 
     def words(self, places: Sequence[Place], nbytes: int) -> int:
         """See ``Front``."""
-        return 2 * self._count if self._has_more else self._count
+        return self._count * (1 + self.plan.limits + len(self._beside))
 
     def arrays(self, state: Tensor, begin: int, places: Sequence[Place]) -> list[Tensor]:
         """See ``Front``."""
-        self._run.begin(state, [self._count], begin)
-        for hop in range(len(self._plan.hops)):
+        self._run.begin(state, self._counts, begin)
+        for hop in range(len(self.plan.hops)):
             self._run.hop(hop)
         arrays = self._run.buffers()
-        if self._has_more:
-            arrays.append(state[begin + self._count :])
-        return arrays
+        first = begin + self._count * (1 + self.plan.limits)
+        return arrays + [state[first + self._count * i :] for i in range(len(self._beside))]
 
-    def given(
-        self, key: int, seeds: Tensor, more: Tensor | None
-    ) -> tuple[list[int], list[tuple[int, Any]]]:
+    def given(self, key: int, wanted: Wanted) -> tuple[list[int], list[tuple[int, Any]]] | None:
         """The first words of a batch's state, its number of seeds and the keys of its hops; and
-        what follows the addresses: in bytes, where, and the array."""
-        head = first_words(self._plan, [seeds.shape[0]], key)
-        given = [(0, seeds.numpy().astype(np.int64, copy=False))]
-        if more is not None:
-            given.append((self._count * 8, more.numpy().astype(np.int64, copy=False)))
-        return head, given
+        what follows the addresses: in bytes, where, and the array. None: there is no room for such
+        a batch. Raises what ``DeviceSampler.sample`` does."""
+        each, limits = self._sampler.entered(wanted.seeds, wanted.times)
+        counts = [ids.shape[0] for ids in each]
+        if not any(counts) or any(map(gt, counts, self._counts)):
+            return None
+        if [array.dtype for array in wanted.beside] != self._beside:
+            return None
+        given = []
+        # In words, each array behind the room of that before it.
+        at = 0
+        for ids, room in zip(each, self._counts, strict=True):
+            given.append((at * 8, ids.numpy().astype(np.int64, copy=False)))
+            at += room
+        if limits is not None:
+            for row in limits.numpy():
+                given.append((at * 8, row))
+                at += self._count
+        for array in wanted.beside:
+            bits = array.numpy().view(f"i{array.dtype.itemsize}")
+            given.append((at * 8, bits.astype(np.int64, copy=False)))
+            at += self._count
+        return first_words(self.plan, counts, key), given
 
 
 class Given(Front):
@@ -135,14 +177,15 @@ class Given(Front):
         dtypes: Of the arrays.
         hops: Their number.
         once: Whether batches are subgraphs, else blocks.
-        has_more: Whether the last array has a number for each seed.
+        beside: So many arrays, the last ones, have a number for each seed.
     """
 
-    def __init__(self, dtypes: list[torch.dtype], hops: int, *, once: bool, has_more: bool) -> None:
+    def __init__(self, dtypes: list[torch.dtype], hops: int, *, once: bool, beside: int) -> None:
         self.dtypes = dtypes
-        self.parts = parts_of(dtypes[:-1] if has_more else dtypes, hops, once=once)
-        if has_more:
-            self.parts.append(Part(dtypes[-1], count_at=0))
+        sampled = len(dtypes) - beside
+        self.plan = sent_plan(hops)
+        self.parts = parts_of(dtypes[:sampled], hops, once=once)
+        self.parts += [Part(dtype, count_at=0) for dtype in dtypes[sampled:]]
 
     def words(self, places: Sequence[Place], nbytes: int) -> int:
         """See ``Front``."""
@@ -163,21 +206,34 @@ class Given(Front):
         return [(place.offset, array.numpy()) for array, place in zip(arrays, places, strict=False)]
 
 
+def sent_plan(hops: int) -> Plan:
+    """Where the sizes of batches of one type are, which the CPU has sampled."""
+    return Plan([[0]] * hops, replace=False)
+
+
+def _getter(places: Sequence[int]) -> Callable[[Sequence[int]], Sequence[int]]:
+    """Gets the words at these places, at least one, in one call of C."""
+    if len(places) > 1:
+        return itemgetter(*places)
+    return itemgetter(slice(places[0], places[0] + 1))
+
+
 class Recording:
     """Lanes for one layout of the fields and one envelope, or one size that batches are padded to.
 
     Args:
         accelerator: The device.
         front: Makes the arrays.
-        keys, inputs, layouts: Of all fields; so many of them are read for the input nodes, the
-            others for the seeds.
-        capacities: Vertices known before each hop and at the end, and edges of each hop, that have
-            room.
-        padded: The size of all batches; None: they keep their own.
+        keys, types, inputs, layouts: Of all fields; so many of them are read for the input nodes of
+            their vertex types, the others for the seeds.
+        capacities: The words of a state with the largest sizes that have room.
+        padded: The size of all batches, of one type; None: they keep their own.
         lanes: How many to make.
-        hops: Their number.
 
     Attributes:
+        ends_of: For each field, gets of a state's words where the vertices of each hop end that it
+            is read for.
+        count_at: For each field, the word with their number.
         places: Of the arrays, and then of the rows of each field.
         nbytes: Of the slab.
         free: Lanes that no batch uses.
@@ -192,23 +248,33 @@ class Recording:
         accelerator: Accelerator,
         front: Front,
         keys: tuple[Hashable, ...],
+        types: Sequence[int],
         inputs: int,
         layouts: tuple[Layout, ...],
         capacities: Sequence[int],
         padded: Sizes | None,
         lanes: int,
-        hops: int,
     ) -> None:
+        plan = front.plan
+        hops = len(plan.hops)
         self.front = front
         self.keys = keys
+        self.types = types
         self.inputs = inputs
         self.layouts = layouts
-        self.capacities = capacities
         self.padded = padded
         self.hops = hops
         self.pid = os.getpid()
         self.padded_words = None if padded is None else words_of(padded.node_ends, padded.edges)
-        head = (hops + 1) * ROW
+        self._sizes_of = _getter(plan.sizes_at)
+        self._room = self._sizes_of(capacities)
+        self.ends_of = list[Callable[[Sequence[int]], Sequence[int]]]()
+        self.count_at = list[int]()
+        for number, kind in enumerate(types):
+            ends = [known[kind] for known in plan.known_at[: None if number < inputs else 1]]
+            self.count_at.append(ends[-1])
+            self.ends_of.append(_getter(ends))
+        head = plan.words
         self.hits_at = head
         self.slab_at = head + len(layouts) * (hops + 1)
         self.addresses_at = self.slab_at + 1
@@ -224,7 +290,14 @@ class Recording:
         # Where the vertices of each hop end in a batch, and how far apart these words are.
         self._ends = self._state
         self._ends_step = ROW
+        self._ends_at: Tensor | None = None
         self._marks = dict[torch.dtype, Tensor]()
+        if plan.is_typed:
+            # Those of each type are no row of words: they are copied, one type after the other.
+            by_type = [at for of_type in zip(*plan.known_at, strict=True) for at in of_type]
+            self._ends_at = self._sent(by_type, torch.int64)
+            self._ends = accelerator.empty((len(by_type),), torch.int64)
+            self._ends_step = 1
         if padded is not None:
             self._ends = self._sent(padded.node_ends, torch.int64)
             self._ends_step = 1
@@ -251,15 +324,12 @@ class Recording:
 
     def _lay_out(self, capacities: Sequence[int], layouts: Sequence[Layout]) -> int:
         """Find a place for everything; the bytes of the arrays, which come first."""
-        known = capacities[: self.hops + 1]
-        words = words_of(known, capacities[self.hops + 1 :])
         parts = self.front.parts
-        for part, size in zip(parts, lengths(parts, words), strict=True):
+        for part, size in zip(parts, lengths(parts, capacities), strict=True):
             self._add(size, part.dtype, 1)
         nbytes = self.nbytes
-        for number, layout in enumerate(layouts):
-            rows = known[-1] if number < self.inputs else known[0]
-            self._add(rows, layout.dtype, math.prod(layout.row_shape))
+        for layout, count_at in zip(layouts, self.count_at, strict=True):
+            self._add(capacities[count_at], layout.dtype, math.prod(layout.row_shape))
         return nbytes
 
     def _sent(self, numbers: Sequence[float], dtype: torch.dtype) -> Tensor:
@@ -277,6 +347,8 @@ class Recording:
         state.copy_(given, non_blocking=True)
         parts = self.front.parts
         arrays = self.front.arrays(state, self.begin, self.places[: len(parts)])
+        if self._ends_at is not None:
+            torch.index_select(state, 0, self._ends_at, out=self._ends)
         places = [place[:2] for place in self.places]
         padded_ids = None
         placed = parts, arrays, state, places[: len(parts)], self.slab_at
@@ -288,18 +360,19 @@ class Recording:
         for number, layout in enumerate(self.layouts):
             offset, capacity = places[len(parts) + number]
             is_input = number < self.inputs
+            kind = self.types[number]
             gather_placed(
-                arrays[0],
+                arrays[kind],
                 state,
                 capacity,
                 layout,
                 addresses_at=self.addresses_at + _ADDRESSES * number,
                 slab_at=self.slab_at,
                 offset=offset,
-                count_at=self.hops * ROW if is_input else 0,
+                count_at=self.count_at[number],
                 hits_at=self.hits_at + number * (self.hops + 1),
                 parts=self.hops + 1 if is_input else 1,
-                ends=self._ends,
+                ends=self._ends[kind * (self.hops + 1) :],
                 ends_step=self._ends_step,
                 padded_ids=padded_ids,
             )
@@ -347,11 +420,9 @@ class Recording:
         """Whether a batch has room, by its sizes."""
         if self.padded is not None:
             return self.padded.has_room_for(self.sampled(words))
-        end = self.hops * ROW
-        sizes = [*words[: end + 1 : ROW], *words[1:end:ROW]]
-        return all(size <= most for size, most in zip(sizes, self.capacities, strict=True))
+        return not any(map(gt, self._sizes_of(words), self._room))
 
     def sampled(self, words: Sequence[int]) -> Sizes:
-        """The sizes of a batch, hop by hop."""
+        """The sizes of a batch of one type, hop by hop."""
         end = self.hops * ROW
         return Sizes.of(words[: end + 1 : ROW], words[1:end:ROW])

@@ -280,13 +280,20 @@ class Pipelined(LoaderControls, Prepared, Generic[D]):
             or type(sampler) is not NeighborSampler
         ):
             return None
-        if sampler.is_hetero or are_fixed(self._options["shapes"]):
+        there = self._device_sampler
+        if (sampler.is_hetero and there is None) or are_fixed(self._options["shapes"]):
+            return None
+        times = self._view.input_data.time
+        beside = [torch.int64] if times is None else [torch.int64, times.dtype]
+        if there is None and times is not None:
+            return None
+        if any(dtype.itemsize not in (4, 8) for dtype in beside):
             return None
         options = self._engine.epochs.options
         ahead = options.threads + options.prefetch
         hops = sampler.core.num_hops
         of = self._engine.fields
-        return DeviceProgram(self._device_sampler, hops, of, count, ahead, once=True, has_more=True)
+        return DeviceProgram(there, hops, of, count, ahead, once=True, beside=beside)
 
     @property
     def sampling_placement(self) -> str:

@@ -153,16 +153,16 @@ class Draw(Protocol):
     def __call__(
         self,
         seeds: Tensor | Mapping[str, Tensor],
-        key: int,
         times: Mapping[str, Tensor] | None,
+        key: int,
         owners: Tensor | None,
     ) -> Subgraph:
         """The subgraph of seeds, by type where there are several.
 
         Args:
             seeds: The seeds.
-            key: Of the random numbers.
             times: Theirs, see ``SubgraphSampler.sample``.
+            key: Of the random numbers.
             owners: What the trees are called, by their number; None: their number.
         """
 
@@ -210,8 +210,7 @@ class KeyedSampler(BaseSampler):
         """
         seeds = {inputs.input_type or NODE_TYPE: inputs.node}
         if draw is not None:
-            times = self._more(inputs).get("seed_times")
-            subgraph = draw(seeds if self.is_hetero else inputs.node, key, times, None)
+            subgraph = draw(*self.begins(inputs), key, None)
         else:
             subgraph = self.core.sample(
                 self.graph, seeds, key, dtype=self._dtype, pools=pools, **self._more(inputs)
@@ -219,6 +218,14 @@ class KeyedSampler(BaseSampler):
         output = self._output(subgraph)
         output.metadata = (inputs.input_id, inputs.time)
         return output, subgraph.hop_ends
+
+    def begins(
+        self, inputs: NodeSamplerInput
+    ) -> tuple[Tensor | dict[str, Tensor], dict[str, Tensor] | None]:
+        """The seeds of a batch, by type where there are several, and their times, if any were
+        given."""
+        seeds = {inputs.input_type: inputs.node} if self.is_hetero else inputs.node
+        return seeds, self._more(inputs).get("seed_times")
 
     def _more(self, inputs: NodeSamplerInput) -> dict[str, Any]:
         """Arguments of ``core.sample`` beyond the common ones."""
@@ -435,7 +442,7 @@ class NeighborSampler(KeyedSampler):
             )
         if draw is not None:
             seeds: Any = pairs.nodes if self.is_hetero else pairs.nodes[NODE_TYPE]
-            subgraph = draw(seeds, key, pairs.times, owners)
+            subgraph = draw(seeds, pairs.times, key, owners)
         else:
             settings: dict[str, Any] = {"dtype": self._dtype, "pools": pools}
             settings["seed_times"] = pairs.times

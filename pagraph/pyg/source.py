@@ -13,9 +13,10 @@ from torch import Tensor
 
 from ..accelerator import Accelerator, Handover, OutOfMemory, StagingRing
 from ..engine.program import Arrays
+from ..engine.recording import Wanted
 from ..engine.steps import FailedBatch, Fetched, Finish, Sampled
 from ..graph.graph import NODE_TYPE
-from ..sampling.gpu.state import subgraph_of
+from ..sampling.gpu.state import subgraph_of, typed_subgraph_of
 from ..sampling.sampler import seeds_by_type
 from ..system.threads import lock_of
 from . import transforms
@@ -71,6 +72,7 @@ class _Prepared(NamedTuple):
         called: The ``transform_sampler_output`` that has been called; None: none has.
         transformed: The batch transformed ahead, if it is.
         ready: When a device has sampled it; None: the CPU has, or that is waited for.
+        words: Its sizes where a device has sampled it, see ``Plan``.
     """
 
     ticket: Ticket
@@ -83,6 +85,7 @@ class _Prepared(NamedTuple):
     called: Callable[[Any], Any] | None = None
     transformed: _Transformed | None = None
     ready: Event | None = None
+    words: Sequence[int] = ()
 
 
 class _OwnError(Exception):
@@ -330,15 +333,18 @@ class SubgraphSource:
         CPU."""
         ready: Event | None = None
 
+        words: Sequence[int] = ()
+
         def draw(
             seeds: Tensor | Mapping[str, Tensor],
-            key: int,
             times: Mapping[str, Tensor] | None,
+            key: int,
             owners: Tensor | None,
         ) -> Subgraph:
-            nonlocal ready
+            nonlocal ready, words
             found = self._fields.with_room(partial(sampler.sample, seeds, key, dtype, times))
             ready = found.ready
+            words = found.words
             subgraph: Subgraph = found.batch
             if owners is not None:
                 with sampler.stream.use():
@@ -361,21 +367,26 @@ class SubgraphSource:
             self._declines = True
             return None
         self._joiner.keys = [read.key for read in reading.reads]
-        prepared = _Prepared(ticket, output, hop_ends, reading, ready=ready)
+        prepared = _Prepared(ticket, output, hop_ends, reading, ready=ready, words=words)
         return Sampled(prepared, reading.reads, ready)
 
-    def begin(self, ticket: Ticket) -> tuple[Tensor, Tensor] | None:
-        """See ``ProgramSource``: the inputs' vertices, and beside them their ``input_id``."""
+    def begin(self, ticket: Ticket) -> Wanted | None:
+        """See ``ProgramSource``: the inputs' vertices, beside them their ``input_id`` and times, if
+        there are any."""
         view = self._view
         if self._declines or view.transform_sampler_output is not None:
             return None
         inputs = view.inputs(ticket.seeds)
+        seeds, times = view.sampler.begins(inputs)
         try:
             # No kernel looks.
-            seeds_by_type(view.sampler.graph, inputs.node)
+            seeds_by_type(view.sampler.graph, seeds)
         except IndexError:
             return None  # The long way raises it in the batch's turn.
-        return inputs.node, inputs.input_id
+        beside = [inputs.input_id]
+        if inputs.time is not None:
+            beside.append(inputs.time)
+        return Wanted(seeds, beside, times)
 
     def arrays(self, sampled: Sampled) -> Arrays | None:
         """See ``ProgramSource``: of a subgraph of one type without trees or times, where no more is
@@ -396,14 +407,13 @@ class SubgraphSource:
         arrays = [output.node, ends, output.edge, input_id]
         if not all(array.dtype in (torch.int32, torch.int64) for array in arrays):
             return None
-        return Arrays(arrays, *self.sizes(prepared))
+        return Arrays(arrays, prepared.hop_ends[NODE_TYPE], output.num_sampled_edges)
 
     def made(
         self,
         origin: Any,
         arrays: Sequence[Tensor],
-        known: list[int],
-        edges: list[int],
+        words: Sequence[int],
         rows: Sequence[tuple[Hashable, Tensor]],
         recorder: EpochRecorder,
     ) -> Any:
@@ -411,9 +421,16 @@ class SubgraphSource:
         view = self._view
         if view.transform_sampler_output is not None:
             return None
-        subgraph = subgraph_of(arrays, known, edges)
-        output = output_of(subgraph, hetero=False)
-        output.metadata = arrays[-1], None
+        sampler = view.sampler
+        if self._device_sampler is not None and (sampler.is_hetero or sampler.disjoint):
+            _, plan = self._device_sampler.usual
+            seeds = {view.input_data.input_type or NODE_TYPE: len(origin.seeds)}
+            subgraph = typed_subgraph_of(plan, sampler.graph, seeds, arrays, words)
+        else:
+            subgraph = subgraph_of(arrays, words, sampler.core.num_hops)
+        output = output_of(subgraph, hetero=sampler.is_hetero)
+        has_times = view.input_data.time is not None
+        output.metadata = arrays[-2:] if has_times else (arrays[-1], None)
         # Where attributes came or went, the batch is now made the long way.
         if isinstance(origin, Sampled):
             # The CPU had to know what to read.
@@ -433,7 +450,7 @@ class SubgraphSource:
         if self._whole is None or self._whole[0] is not levels:
             # Attributes of neither vertices nor edges may lie elsewhere.
             places = _places_of(batch)
-            here = output.node.device
+            here = arrays[0].device
             is_whole = places is not None and all(place[2].device == here for place in places)
             self._whole = levels, is_whole
         if not self._whole[1]:
@@ -447,9 +464,9 @@ class SubgraphSource:
         except _OwnError as failure:
             return FailedBatch(_cause(failure))
 
-    def sizes(self, prepared: _Prepared) -> tuple[Sequence[int], Sequence[int]]:
+    def words(self, prepared: _Prepared) -> Sequence[int]:
         """See ``ProgramSource``."""
-        return prepared.hop_ends[NODE_TYPE], prepared.output.num_sampled_edges
+        return prepared.words
 
     def build(self, prepared: _Prepared, rows: Sequence[FieldRows | None]) -> _Prepared:
         """Join the batch ahead, unless a transform of the sampler's output comes first."""

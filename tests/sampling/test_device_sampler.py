@@ -207,7 +207,7 @@ def test_edge_ids_are_placed_once():
     for budget, more in ((AUTO, graph.csc.edge_ids.nbytes), (None, 0)):
         accelerator = HostAccelerator()
         blocks = DeviceSampler(graph, NeighborSampler([3]), accelerator, budget)
-        assert blocks._topology.relations[0].edge_ids is None
+        assert blocks.topology.relations[0].edge_ids is None
         before = blocks.nbytes
         samplers = [
             DeviceSampler(graph, SubgraphSampler([3]), accelerator, budget) for _ in range(2)
@@ -415,7 +415,7 @@ class TestDamage:
             with pytest.raises(FormatError) as error:
                 on_device.sample(torch.tensor(seeds), 4)
             assert str(error.value) == str(expected.value)
-        assert not on_device._topology.first.any()
+        assert not on_device.topology.first.any()
 
     @interpreted
     def test_batches_beside_the_damage(self):
@@ -430,7 +430,7 @@ class TestDamage:
     def test_damage_that_only_the_device_has(self):
         graph = random_graph()
         on_device = DeviceSampler(graph, NeighborSampler([4]), HostAccelerator(), AUTO)
-        on_device._topology.relations[0].indices.fill_(-1)
+        on_device.topology.relations[0].indices.fill_(-1)
         with pytest.raises(FormatError, match="on the device only"):
             on_device.sample(torch.arange(5))
 

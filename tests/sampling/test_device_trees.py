@@ -211,7 +211,7 @@ def test_fields_that_are_written_or_replaced(settings, budget):
         for key in range(2):
             expected = sampler.sample(graph, seeds, key)
             assert_same_typed_subgraph(on_device.sample(seeds, key).batch, expected)
-        placed.append(on_device._topology)
+        placed.append(on_device.topology)
         if number == 0:
             fields[name].mul_(torch.arange(len(fields[name])) % 2)
         else:
@@ -230,7 +230,7 @@ def test_samplers_of_the_same_fields_share_what_is_placed():
     others = [SubgraphSampler([2]), SubgraphSampler([2], prob="w")]
     device = HostAccelerator()
     samplers = [DeviceSampler(graph, each, device, AUTO) for each in (*of_time, *others)]
-    topologies = [each._topology for each in samplers]
+    topologies = [each.topology for each in samplers]
     assert topologies[0] is topologies[1]
     assert len(set(map(id, topologies))) == 3
     for each in samplers:
@@ -264,11 +264,11 @@ def test_a_damaged_graph_is_found(settings):
     graph = timed_graph()
     sampler = SubgraphSampler([3, 2], **settings)
     on_device = DeviceSampler(graph, sampler, HostAccelerator(), AUTO)
-    on_device._topology.relations[0].indices.fill_(-1)
+    on_device.topology.relations[0].indices.fill_(-1)
     seeds = torch.arange(8)
     with pytest.raises(FormatError, match="lead out of the graph on the device only"):
         on_device.sample(seeds, 1)
-    on_device._topology.relations[0].indices.copy_(on_device._topology.drawn[0].rows()["indices"])
+    on_device.topology.relations[0].indices.copy_(on_device.topology.drawn[0].rows()["indices"])
     assert on_device.sample(seeds, 1).batch.num_edges
 
 

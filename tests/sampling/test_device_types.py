@@ -127,10 +127,10 @@ def test_a_damaged_graph_is_found():
     graph = citation(300, num_features=2, num_author_features=2)
     sampler = NeighborSampler([2, 2])
     on_device = DeviceSampler(graph, sampler, HostAccelerator(), AUTO)
-    on_device._topology.relations[-1].indices.fill_(-1)
+    on_device.topology.relations[-1].indices.fill_(-1)
     with pytest.raises(FormatError, match="lead out of the graph on the device only"):
         on_device.sample({"paper": torch.arange(50), "author": torch.arange(50)}, 1)
-    assert not on_device._topology.first.any()
+    assert not on_device.topology.first.any()
 
 
 def test_bad_seeds():

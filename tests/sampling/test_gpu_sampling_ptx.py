@@ -75,7 +75,7 @@ few = [10, 10, -1]
 for graph, dtype, fanouts in ((plain, torch.int64, widths), (long, torch.int64, few), (plain, torch.int32, few)):
     for replace in (False, True):
         sampler = DeviceSampler(graph, NeighborSampler(fanouts, replace=replace), Zeros(), None)
-        topology, seeds = sampler._topology, torch.arange(50, dtype=dtype)
+        topology, seeds = sampler.topology, torch.arange(50, dtype=dtype)
         sampler.sample(seeds, 2**64 - 1)
         subgraphs = DeviceSampler(graph, SubgraphSampler(fanouts, replace=replace), Zeros(), None)
         subgraphs.sample(seeds, 2**64 - 1)
@@ -90,7 +90,7 @@ typed = citation(300, num_features=2, num_author_features=2)
 dtype = torch.int64
 for kind in (NeighborSampler, SubgraphSampler):
     sampler = DeviceSampler(typed, kind([10, 10]), Zeros(), None)
-    topology, seeds = sampler._topology, torch.arange(50)
+    topology, seeds = sampler.topology, torch.arange(50)
     sampler.sample({"paper": seeds}, 2**64 - 1)
 seeds = {"paper": torch.arange(50)}
 for name in typed.node_types:
@@ -107,7 +107,7 @@ for settings in () if capability > 80 else (
 ):
     for replace in (False, True):
         sampler = DeviceSampler(typed, SubgraphSampler([10, -1], replace=replace, **settings), Zeros(), None)
-        topology = sampler._topology
+        topology = sampler.topology
         times = {"paper": torch.full((50,), 5)} if "time" in settings else None
         sampler.sample(seeds, 2**64 - 1, seed_times=times)
         if sampler._sampler.disjoint:

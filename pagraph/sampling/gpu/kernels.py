@@ -509,8 +509,8 @@ def put_edges(
 @triton.jit(do_not_specialize=["offset", "capacity"])
 def copy_out(
     source, state, offset, capacity,
-    SLAB: tl.constexpr, COUNT: tl.constexpr, HOPS: tl.constexpr, TIMES: tl.constexpr,
-    MORE: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr,
+    SLAB: tl.constexpr, COUNT: tl.constexpr, HOPS: tl.constexpr, STEP: tl.constexpr,
+    TIMES: tl.constexpr, MORE: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Copy the used part of a buffer into the batch's own memory.
 
@@ -519,15 +519,15 @@ def copy_out(
         state: The batch's state.
         offset: Bytes from the address in word ``SLAB`` of the state; a multiple of 16.
         capacity: Numbers that have room there.
-        COUNT, HOPS, TIMES, MORE: How many are used: the sum of word ``COUNT`` of so many hops,
-            times ``TIMES``, and ``MORE``.
-        WIDE: Whether the copy is of int64; else of int32.
+        COUNT, HOPS, STEP, TIMES, MORE: How many are used: the sum of word ``COUNT`` and of those of
+            the hops after it, each ``STEP`` words further, times ``TIMES``, and ``MORE``.
+        WIDE: Whether the copy is of 8 bytes a number, else of 4.
     """
     TYPE: tl.constexpr = tl.int64 if WIDE else tl.int32
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     used = tl.load(state + COUNT)
     for h in tl.static_range(1, HOPS):
-        used += tl.load(state + COUNT + h * ROW)
+        used += tl.load(state + COUNT + h * STEP)
     live = i < tl.minimum(used * TIMES + MORE, capacity)
     target = tl.multiple_of((tl.load(state + SLAB) + offset).to(tl.pointer_type(TYPE)), 16)
     tl.store(target + i, tl.load(source + i, mask=live, other=0).to(TYPE), mask=live)

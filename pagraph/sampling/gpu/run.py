@@ -22,6 +22,7 @@ from .state import (
     parts_of,
     subgraph_of,
     typed_blocks_of,
+    typed_parts_of,
     typed_subgraph_of,
 )
 
@@ -84,6 +85,9 @@ class DeviceRun:
         dtype: Dtype of the batch's ids.
         keeps: Whether it is begun again, with as many seeds, in the same buffers: batches are
             copies of them.
+
+    Attributes:
+        topology, plan: See above.
     """
 
     def __init__(
@@ -98,7 +102,7 @@ class DeviceRun:
         from . import kernels, weighted
 
         self._accelerator = accelerator
-        self._topology = topology
+        self.topology = topology
         self.plan = plan
         self._dtype = dtype
         self._kernels = kernels
@@ -112,17 +116,17 @@ class DeviceRun:
         self._state = state
         self._drawn = list[_Drawn]()
         self._made = 0
+        begin = self.plan.words if seeds_at is None else seeds_at
         # There may be as many trees as seeds. Their limits follow these.
         self._most_trees = sum(counts)
-        self._limits_at = self.plan.words + self._most_trees
-        self._room = Room(self.plan, counts, most_known(self.plan, counts, self._topology))
+        self._limits_at = begin + self._most_trees
+        self._room = Room(self.plan, counts, most_known(self.plan, counts, self.topology))
         self._tables = list[_Table]()
         self._nodes = list[Tensor]()
         # Of each type's edges in a subgraph: their ends and their ids.
         self._put = list[Tensor]()
-        begin = self.plan.words if seeds_at is None else seeds_at
         for number, most in enumerate(self._room.needs()):
-            num_nodes = len(self._topology.tables[number])
+            num_nodes = len(self.topology.tables[number])
             is_narrow = num_nodes <= _MOST_PLACES and not self.plan.trees
             nodes = self._whole(most, self._dtype if is_narrow else torch.int64)
             self._nodes.append(nodes)
@@ -143,7 +147,7 @@ class DeviceRun:
 
     def _table(self, number: int, room: int) -> _Table:
         """The empty table of a vertex type; with room for so many vertices in trees."""
-        first = self._topology.tables[number]
+        first = self.topology.tables[number]
         num_nodes = len(first)
         if not self.plan.trees:
             return _Table(first, first, 0, num_nodes, num_nodes)
@@ -175,7 +179,7 @@ class DeviceRun:
 
     def _draw(self, step: Step, *, clears: bool) -> bool:
         drawing = self._room.drawing[step.dst]
-        ids = self._topology.relations[step.relation].indices.dtype
+        ids = self.topology.relations[step.relation].indices.dtype
         if not step.is_drawn:
             # Rows without edges, of all vertices that could draw.
             indptr = self._whole(drawing + 1, self._dtype).zero_()
@@ -230,7 +234,7 @@ class DeviceRun:
                 launch(
                     self._kernels.forget,
                     _programs(most),
-                    *(self._nodes[number], self._state, known_at, self._topology.tables[number]),
+                    *(self._nodes[number], self._state, known_at, self.topology.tables[number]),
                     BLOCK=_BLOCK,
                 )
 
@@ -248,9 +252,8 @@ class DeviceRun:
         counts = lengths(parts, words)
         dtypes = [part.dtype for part in parts]
         arrays = self._arrays_of(list(zip(self.buffers(), counts, dtypes, strict=True)))
-        end = len(self.plan.hops) * ROW
         assemble = subgraph_of if self.plan.once else blocks_of
-        return assemble(arrays, words[: end + 1 : ROW], words[1:end:ROW])
+        return assemble(arrays, words, len(self.plan.hops))
 
     def typed_batch(
         self, sizes: Sizes, graph: Graph, seeds: Mapping[str, int]
@@ -261,7 +264,7 @@ class DeviceRun:
         plan = self.plan
         ends = zip(self._nodes, plan.known_at[-1], strict=True)
         used = [(nodes, words[at], self._dtype) for nodes, at in ends]
-        trees = []
+        trees = list[tuple[Tensor, int, torch.dtype]]()
         if plan.trees:
             for number, (ids, count, _) in enumerate(used):
                 in_trees = ids[:count]
@@ -269,13 +272,13 @@ class DeviceRun:
                 of_type = self._accelerator.empty((count,), torch.int64)
                 torch.div(in_trees, num_nodes, rounding_mode="floor", out=of_type)
                 used[number] = in_trees - of_type * num_nodes, count, self._dtype
-                trees.append(of_type)
+                trees.append((of_type, count, torch.int64))
         if plan.once:
             for relation in range(plan.num_relations):
                 count = sum(words[steps[relation].edges_at] for steps in plan.hops)
                 edge_index, numbers = self._put[2 * relation : 2 * relation + 2]
                 used += [(edge_index, 2 * count, self._dtype), (numbers, count, torch.int64)]
-            return typed_subgraph_of(plan, graph, seeds, self._arrays_of(used), words, trees)
+            return typed_subgraph_of(plan, graph, seeds, self._arrays_of(used + trees), words)
         for step, drawn in zip(plan.steps, self._drawn, strict=True):
             count = words[step.edges_at]
             used += [
@@ -286,41 +289,55 @@ class DeviceRun:
         return typed_blocks_of(plan, graph, seeds, self._arrays_of(used), words)
 
     def parts(self) -> list[Part]:
-        """The arrays of a batch of one type; see ``parts_of``."""
+        """The arrays of a batch; see ``parts_of`` and ``typed_parts_of``."""
+        positions = [edges.indices.dtype for edges in self.topology.relations]
+        if self.plan.is_typed or self.plan.trees:
+            return typed_parts_of(self.plan, self._dtype, positions)
         hops = len(self.plan.hops)
         dtypes = [self._dtype]
         if self.plan.once:
             dtypes += [self._dtype, torch.int64]
         else:
-            (edges,) = self._topology.relations
-            dtypes += [self._dtype, self._dtype, edges.indices.dtype] * hops
+            dtypes += [self._dtype, self._dtype, *positions] * hops
         return parts_of(dtypes, hops, once=self.plan.once)
 
     def buffers(self) -> list[Tensor]:
-        """Where :meth:`parts` are when all hops are drawn; some in wider numbers."""
-        buffers = [*self._nodes, *self._put]
+        """Where :meth:`parts` are when all hops are drawn, some in wider numbers; enqueues the work
+        that tells vertices from their trees."""
+        nodes = list(self._nodes)
+        trees = []
+        if self.plan.trees:
+            for number, in_trees in enumerate(self._nodes):
+                num_nodes = max(1, self._tables[number].num_nodes)
+                of_type = self._empty(len(in_trees), torch.int64)
+                trees.append(torch.div(in_trees, num_nodes, rounding_mode="floor", out=of_type))
+                ids = self._empty(len(in_trees), torch.int64)
+                nodes[number] = torch.remainder(in_trees, num_nodes, out=ids)
+        buffers = [*nodes, *self._put]
         if not self.plan.once:
             for drawn in self._drawn:
                 buffers += [drawn.indptr, drawn.indices, drawn.positions]
-        return buffers
+        return buffers + trees
 
-    def bounds(self, count: int) -> list[int]:
-        """Most vertices known before each hop and at the end, then most edges of each hop, for
-        batches of one type whose sizes nothing reads before their end."""
-        known = [count]
-        edges = []
-        room = Room(self.plan, [count], most_known(self.plan, [count], self._topology))
-        for step in self.plan.steps:
-            most = self.plan.most_edges(step, room.drawing[0])
+    def bounds(self, counts: Sequence[int]) -> list[int]:
+        """The most that each word of a batch's sizes can be, see ``Plan``, for so many seeds of each
+        type, where nothing reads a size before the end."""
+        plan = self.plan
+        words = [0] * plan.words
+        words[plan.seeds_in] = counts
+        room = Room(plan, counts, most_known(plan, counts, self.topology))
+        for step in plan.steps:
+            most = plan.most_edges(step, room.drawing[step.dst]) if step.is_drawn else 0
             assert most is not None
-            edges.append(most)
             room.grow(most)
-            known.append(room.known[0])
-        return [*known, *edges]
+            words[step.edges_at] = most
+            if step.is_drawn:
+                words[step.out_at] = room.known[step.src]
+        return words
 
     def _measure(self, step: Step, most: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Draws of each vertex, their ``indptr``, and begin and length of its row."""
-        edges = self._topology.relations[step.relation]
+        edges = self.topology.relations[step.relation]
         plan = self.plan
         counts = self._whole(most, self._dtype)
         indptr = self._empty(len(counts) + 1, self._dtype)
@@ -351,7 +368,7 @@ class DeviceRun:
         """Choose edges, read their sources, and offer them places."""
         picks = step.picks
         plan = self.plan
-        edges = self._topology.relations[step.relation]
+        edges = self.topology.relations[step.relation]
         table = self._tables[step.src]
         given = [
             edges.indices,
@@ -438,7 +455,7 @@ class DeviceRun:
     def _put_edges(self, relation: int) -> None:
         """The edges of one type of all hops of a subgraph, by both ends, and their ids."""
         plan = self.plan
-        edge_ids = self._topology.relations[relation].edge_ids
+        edge_ids = self.topology.relations[relation].edge_ids
         steps = [of_hop[relation] for of_hop in plan.hops]
         of_hops = self._drawn[relation :: plan.num_relations]
         rooms = [len(drawn.indices) for drawn in of_hops]
@@ -544,9 +561,10 @@ def copy_out(
             SLAB=slab_at,
             COUNT=part.count_at,
             HOPS=part.hops,
+            STEP=part.step,
             TIMES=part.times,
             MORE=part.more,
-            WIDE=part.dtype == torch.int64,
+            WIDE=part.dtype.itemsize == 8,
             BLOCK=_BLOCK,
         )
 

@@ -43,11 +43,13 @@ class SampledBatch:
             are known.
         begun: Before the batch's first work.
         ready: After its last; whoever reads the tensors elsewhere waits for it.
+        words: Its sizes, see ``Plan``.
     """
 
     batch: Any
     begun: Event
     ready: Event
+    words: list[int]
 
 
 class DeviceSampler:
@@ -118,7 +120,7 @@ class DeviceSampler:
             by_type = count if isinstance(count, Mapping) else {graph.only_node_type: count}
             counts = tuple(by_type.get(name, 0) for name in graph.node_types)
             self._usual = counts, dtype
-        self._has_lent = False
+        self._is_by_fields = sampler.time is not None or sampler.prob is not None
         # Guards what follows. Its holder may take a topology's lock, and wait for the stream.
         self._placing = threading.Lock()
         self._placed: _Placed | None = None
@@ -147,7 +149,7 @@ class DeviceSampler:
             timed = sampler.timed_edges(self._graph, self._field)
         with self.stream.use():
             topology = Topology.shared(self._graph, drawn, self._accelerator, self._budget)
-            placed = _Placed(topology, timed, {})
+            placed = _Placed(topology, timed, {}, [])
             with topology.lock:
                 if sampler.expands_once:
                     topology.place_edge_ids()
@@ -163,11 +165,11 @@ class DeviceSampler:
             placed = self._placed
             if placed is None:
                 raise PipelineError("a device sampler must not be used after close()")
-            if self._sampler.time is not None or self._sampler.prob is not None:
+            if self._is_by_fields:
                 drawn = self._drawn_by()
                 if placed.topology.drawn != drawn:
                     self._place(drawn)
-                    placed.topology.close()
+                    self._leave(placed.topology)
                     placed = self._placed
                     assert placed is not None
             placed.topology.open()
@@ -175,6 +177,22 @@ class DeviceSampler:
             yield placed
         finally:
             placed.topology.close()
+
+    def _leave(self, topology: Topology) -> None:
+        """Close what no batch is drawn from any more, once those on their way are through."""
+        with topology.lock, self.stream.use():
+            passed = self.stream.record()
+        passed.wait()
+        topology.close()
+
+    @property
+    def has_changed(self) -> bool:
+        """Whether the fields of weights or times are others than those that batches were drawn by
+        last; raises what ``sample`` does."""
+        placed = self._placed
+        if placed is None or not self._is_by_fields:
+            return False
+        return placed.topology.drawn != self._drawn_by()
 
     def sample(
         self,
@@ -202,15 +220,8 @@ class DeviceSampler:
         """
         by_type = seeds_by_type(self._graph, seeds)
         wanted = dtype or next((ids.dtype for ids in by_type.values()), torch.int64)
-        none = torch.empty(0, dtype=wanted, device="cpu")
-        each = [by_type.get(name, none).to(wanted) for name in self._graph.node_types]
         with self._in_use() as placed:
-            limits = None
-            if placed.timed is None and seed_times is not None:
-                raise ValueError("seed_times must be None for a sampler without time, got some")
-            if self._sampler.disjoint:
-                trees_of, limits = self._trees(placed.timed, by_type, seed_times)
-                each = self._in_trees(each, trees_of)
+            each, limits = self._entered(placed, by_type, seed_times, wanted)
             given = _Given(seeds, each, key, wanted, limits, seed_times)
             runs = placed.recorded
             if runs is None or (tuple(map(len, each)), wanted) != self._usual:
@@ -220,6 +231,33 @@ class DeviceSampler:
                 return self._sampled(given, placed, recorded)
             finally:
                 runs.put(recorded)
+
+    def entered(
+        self, seeds: Tensor | Mapping[str, Tensor], seed_times: Any
+    ) -> tuple[list[Tensor], Tensor | None]:
+        """What a batch's state has after its first words, see ``state_words``: the seeds of each
+        type, and the rows of limits, if there are any. Arguments and errors are those of
+        :meth:`sample`; seeds are in range."""
+        if isinstance(seeds, Tensor):
+            if not self._sampler.disjoint:
+                return [seeds], None
+            seeds = {self._graph.only_node_type: seeds}
+        placed = self._placed
+        if placed is None:
+            raise PipelineError("a device sampler must not be used after close()")
+        return self._entered(placed, seeds, seed_times, torch.int64)
+
+    def _entered(
+        self, placed: _Placed, by_type: Mapping[str, Tensor], seed_times: Any, dtype: torch.dtype
+    ) -> tuple[list[Tensor], Tensor | None]:
+        none = torch.empty(0, dtype=dtype, device="cpu")
+        each = [by_type.get(name, none).to(dtype) for name in self._graph.node_types]
+        if placed.timed is None and seed_times is not None:
+            raise ValueError("seed_times must be None for a sampler without time, got some")
+        if not self._sampler.disjoint:
+            return each, None
+        trees_of, limits = self._trees(placed.timed, by_type, seed_times)
+        return self._in_trees(each, trees_of), limits
 
     def _trees(
         self, timed: TimedEdges | None, seeds: Mapping[str, Tensor], seed_times: Any
@@ -254,7 +292,12 @@ class DeviceSampler:
                 placed.topology.close()
 
     @property
-    def _topology(self) -> Topology | None:
+    def node_types(self) -> Sequence[str]:
+        """The graph's vertex types, in the order of their numbers."""
+        return self._graph.node_types
+
+    @property
+    def topology(self) -> Topology | None:
         """What batches are drawn from; None: the sampler is closed."""
         placed = self._placed
         return None if placed is None else placed.topology
@@ -272,30 +315,33 @@ class DeviceSampler:
             yield None
             return
         with placed.topology.lock, self.stream.use():
-            # It may have been closed before the lock was there.
-            yield None if self._placed is None else placed.topology
+            # It may have been closed, or placed anew, before the lock was there.
+            yield placed.topology if self._placed is placed else None
 
     @property
     def is_recorded(self) -> bool:
-        """Whether batches of the usual size are recorded, and the recording stays."""
-        return self._recorded is not None
+        """Whether batches of the usual size are recorded."""
+        return self._placed is not None and self._placed.recorded is not None
 
     @property
-    def _recorded(self) -> queue.SimpleQueue[RecordedRun] | None:
-        # Whoever borrows a run does not see that times or weights have changed.
-        placed = self._placed
-        changes = self._sampler.time is not None or self._sampler.prob is not None
-        return None if placed is None or changes or self._sampler.disjoint else placed.recorded
+    def usual(self) -> tuple[Sequence[int], Plan]:
+        """The seeds of each type that most batches have, and the steps of these batches. Only where
+        they are recorded."""
+        assert self._usual is not None and self._placed is not None
+        counts, _ = self._usual
+        return counts, self._plan(self._placed, counts)
 
-    def lend(self) -> tuple[DeviceRun, Plan] | None:
-        """The buffers of one of the recorded runs, for work that is recorded otherwise, and what it
-        draws; None where there is none. Waits for a batch that is made in them."""
-        runs = self._recorded
-        if runs is None or self._has_lent:
+    def lend(self) -> DeviceRun | None:
+        """The buffers of one of the recorded runs, for work that is recorded otherwise; None where
+        there is none, or one has been lent. Waits for a batch that is made in them.
+
+        They are of no use once its topology is not that of the sampler any more.
+        """
+        placed = self._placed
+        if placed is None or placed.recorded is None or placed.lent:
             return None
-        self._has_lent = True
-        lent = runs.get()
-        return lent.run, lent.plan
+        placed.lent.append(placed.recorded.get().run)
+        return placed.lent[0]
 
     def _plan(self, placed: _Placed, counts: Sequence[int]) -> Plan:
         """The steps of batches with seeds of these types."""
@@ -377,7 +423,7 @@ class DeviceSampler:
                 counts = {name: len(given.each[types.index(name)]) for name in names}
                 batch = run.typed_batch(sizes, self._graph, counts)
             ready = self.stream.record()
-        return SampledBatch(batch, begun, ready)
+        return SampledBatch(batch, begun, ready, sizes.words)
 
     def _enqueue(self, placed: _Placed, given: _Given) -> tuple[DeviceRun, Sizes]:
         counts = [len(ids) for ids in given.each]
@@ -421,12 +467,14 @@ class _Placed(NamedTuple):
         topology: The graph.
         timed: The times of its edges, where they are drawn by time.
         plans: What is known of batches, by the vertex types that have seeds.
+        lent: The run that was lent, if one was.
         recorded: Runs that draw from it; None: no batches are recorded.
     """
 
     topology: Topology
     timed: TimedEdges | None
     plans: dict[tuple[bool, ...], Plan]
+    lent: list[DeviceRun]
     recorded: queue.SimpleQueue[RecordedRun] | None = None
 
 

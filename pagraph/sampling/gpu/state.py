@@ -4,7 +4,7 @@ arrays that it consists of."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import accumulate
+from itertools import accumulate, chain
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -76,6 +76,8 @@ class Plan:
         known_at: Words that say how many vertices of each type are known before each hop, and at
             the end.
         words: Words of a batch's state before its seeds.
+        seeds_in, edges_in: Where among them the seeds of each type, and the edges of each step are.
+        sizes_at: Words that say a size.
     """
 
     def __init__(
@@ -100,12 +102,14 @@ class Plan:
         self.is_typed = len(seeded) > 1 or len(ends) > 1
         self.num_relations = len(ends)
         types = len(seeded)
+        self.seeds_in = slice(0, types * ROW, ROW)
         self.hops = list[list[Step]]()
         known_at = [number * ROW for number in range(types)]
         self.known_at = [list(known_at)]
         begins = [-1] * types
         drawing = list(seeded)  # types of which vertices may draw
         row = (types - 1) * ROW
+        first = row + 1
         for of_hop in picks:
             ends_at = list(known_at)
             found = [False] * types
@@ -136,6 +140,9 @@ class Plan:
             begins = ends_at if once else begins
             drawing = [new or (old and not once) for old, new in zip(drawing, found, strict=True)]
         self.words = row + ROW
+        self.edges_in = slice(first, row, ROW)
+        sizes = {*chain(*self.known_at), *range(first, row, ROW)}
+        self.sizes_at = sorted(sizes)
 
     @property
     def steps(self) -> list[Step]:
@@ -302,8 +309,8 @@ class Part(NamedTuple):
 
     Attributes:
         dtype: Of its numbers.
-        count_at, hops, times, more: How many it has: the sum of this word of the state and of the
-            same of the hops after it, times ``times``, and ``more``.
+        count_at, hops, step, times, more: How many it has: the sum of this word of the state and of
+            those of the hops after it, each ``step`` words further, times ``times``, and ``more``.
     """
 
     dtype: torch.dtype
@@ -311,6 +318,7 @@ class Part(NamedTuple):
     hops: int = 1
     times: int = 1
     more: int = 0
+    step: int = ROW
 
 
 def parts_of(dtypes: Sequence[torch.dtype], hops: int, *, once: bool) -> list[Part]:
@@ -329,11 +337,38 @@ def parts_of(dtypes: Sequence[torch.dtype], hops: int, *, once: bool) -> list[Pa
     return parts
 
 
+def typed_parts_of(plan: Plan, dtype: torch.dtype, positions: Sequence[torch.dtype]) -> list[Part]:
+    """The arrays of a batch over several types, or in trees: the vertices of each type, then those
+    of :func:`parts_of` for each step, or of a subgraph for each edge type, and the trees of the
+    vertices of each type, if there are any.
+
+    Args:
+        plan: What is drawn.
+        dtype: Of ids.
+        positions: Of each edge type's positions.
+    """
+    known = plan.known_at[-1]
+    parts = [Part(dtype, at) for at in known]
+    if plan.once:
+        hops = len(plan.hops)
+        step = plan.num_relations * ROW
+        for first in plan.hops[0]:
+            at = first.edges_at
+            parts.append(Part(dtype, at, hops, times=2, step=step))
+            parts.append(Part(torch.int64, at, hops, step=step))
+        return parts + [Part(torch.int64, at) for at in known] if plan.trees else parts
+    for one in plan.steps:
+        parts.append(Part(dtype, one.end_at, more=1))
+        parts.append(Part(dtype, one.edges_at))
+        parts.append(Part(positions[one.relation], one.edges_at))
+    return parts
+
+
 def lengths(parts: Sequence[Part], words: Sequence[int]) -> list[int]:
     """How many numbers each array has, by the state of a batch."""
     return [
-        sum(words[part.count_at : part.count_at + part.hops * ROW : ROW]) * part.times + part.more
-        for part in parts
+        sum(words[at : at + hops * step : step]) * times + more
+        for _, at, hops, times, more, step in parts
     ]
 
 
@@ -346,27 +381,28 @@ def words_of(known: Sequence[int], edges: Sequence[int]) -> list[int]:
     return words
 
 
-def blocks_of(arrays: Sequence[Tensor], known: Sequence[int], edges: Sequence[int]) -> MiniBatch:
-    """The batch of the arrays of :func:`parts_of`, with the vertices known before each hop and at
-    the end, and the edges of each hop."""
+def blocks_of(arrays: Sequence[Tensor], words: Sequence[int], hops: int) -> MiniBatch:
+    """The batch of the arrays of :func:`parts_of`, by the state's words with its sizes."""
     nodes = arrays[0]
     blocks = []
-    for hop in range(len(edges) - 1, -1, -1):
+    for hop in range(hops - 1, -1, -1):
         indptr, indices, positions = arrays[1 + 3 * hop : 4 + 3 * hop]
-        blocks.append(Block(indptr, indices, nodes[: known[hop + 1]], positions, known[hop]))
-    return MiniBatch(nodes[: known[0]], blocks)
+        known = words[hop * ROW]
+        found = words[hop * ROW + ROW]
+        blocks.append(Block(indptr, indices, nodes[:found], positions, known))
+    return MiniBatch(nodes[: words[0]], blocks)
 
 
-def subgraph_of(arrays: Sequence[Tensor], known: Sequence[int], edges: Sequence[int]) -> Subgraph:
+def subgraph_of(arrays: Sequence[Tensor], words: Sequence[int], hops: int) -> Subgraph:
     """The same of a subgraph."""
     nodes, edge_index, numbers = arrays[:3]
-    ends = [0, *accumulate(edges)]
+    ends = [0, *accumulate(words[1 : hops * ROW : ROW])]
     sampled = SampledEdges(edge_index.view(2, ends[-1]), numbers, ends)
     return Subgraph(
-        {NODE_TYPE: nodes[: known[0]]},
+        {NODE_TYPE: nodes[: words[0]]},
         {NODE_TYPE: nodes},
         {EDGE_TYPE: sampled},
-        {NODE_TYPE: list(known)},
+        {NODE_TYPE: list(words[: hops * ROW + 1 : ROW])},
     )
 
 
@@ -377,8 +413,8 @@ def typed_blocks_of(
     arrays: Sequence[Tensor],
     words: Sequence[int],
 ) -> HeteroMiniBatch:
-    """The batch over several types of the arrays of its vertices, and of ``indptr``, ``indices``
-    and ``positions`` of each step; ``seeds`` are the numbers of each type's."""
+    """The batch over several types of the arrays of :func:`typed_parts_of`; ``seeds`` are the
+    numbers of each type's."""
     types = graph.node_types
     nodes = dict(zip(types, arrays, strict=False))
     of_steps = arrays[len(types) :]
@@ -404,10 +440,8 @@ def typed_subgraph_of(
     seeds: Mapping[str, int],
     arrays: Sequence[Tensor],
     words: Sequence[int],
-    trees: Sequence[Tensor] = (),
 ) -> Subgraph:
-    """The subgraph over several types of the arrays of its vertices, and of the ends and ids of the
-    edges of each type; ``trees`` are those of the vertices of each type, if there are any."""
+    """The same of a subgraph: its arrays are those of :func:`typed_parts_of`."""
     types = graph.node_types
     nodes = dict(zip(types, arrays, strict=False))
     edges = {}
@@ -421,5 +455,8 @@ def typed_subgraph_of(
         for number, name in enumerate(types)
     }
     outputs = {name: nodes[name][:count] for name, count in seeds.items()}
-    by_type = dict(zip(types, trees, strict=True)) if plan.trees else None
-    return Subgraph(outputs, nodes, edges, ends, by_type)
+    trees = None
+    if plan.trees:
+        of_trees = len(types) + 2 * plan.num_relations
+        trees = dict(zip(types, arrays[of_trees:], strict=False))
+    return Subgraph(outputs, nodes, edges, ends, trees)
