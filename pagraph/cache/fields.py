@@ -295,13 +295,17 @@ class FieldSet:
         seen = path.version, path.generation
         return FieldReach(field, *seen, counted, reach, feature.missed, (held, rows)), feature
 
-    def count(
-        self, read: FieldReach, hits: Sequence[int], bounds: Sequence[int], seconds: float
+    def count_each(
+        self, reads: Sequence[tuple[FieldReach, Sequence[int], Sequence[int]]], seconds: float
     ) -> None:
-        """Count a read that is done; ``bounds`` are the ends of the hops."""
-        tier, row_bytes, cacheable = read.counted
-        counted = bounds[-1], hits, row_bytes, cacheable, seconds, bounds
-        self._counters.record_each([CountedRead(read.field.label, tier, *counted)])
+        """Count reads that are done, each in so many seconds: the field, its hits, and the ends of
+        the hops."""
+        counted = []
+        for read, hits, bounds in reads:
+            tier, row_bytes, cacheable = read.counted
+            of_field = bounds[-1], hits, row_bytes, cacheable, seconds, bounds
+            counted.append(CountedRead(read.field.label, tier, *of_field))
+        self._counters.record_each(counted)
 
     def read_each(
         self, reads: Sequence[Read], after: Event | None = None, windows: Windows | None = None

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from ..graph.graph import Graph
     from ..sampling import BlockSampler
     from ..sampling.gpu.sampler import DeviceSampler
+    from ..sampling.gpu.state import Plan
     from ..seeds.order import Ticket
     from ..stats.stats import EpochRecorder
     from ..system.buffers import BufferPools
@@ -113,7 +114,6 @@ class BlockSource:
         self.outputs = [column.key for column in labels]
         self._device_sampler = device_sampler
         self._envelope = envelope
-        self._hops = 0 if isinstance(sampler, EdgeBatches) else sampler.num_hops
         # A sampler of links has types in all of its batches.
         self._drops_types = graph.is_homogeneous
         accelerator = fields.accelerator
@@ -270,24 +270,24 @@ class BlockSource:
     def made(
         self,
         origin: Any,
+        plan: Plan,
         arrays: Sequence[Tensor],
         words: Sequence[int],
-        rows: Sequence[tuple[Hashable, Tensor]],
+        keys: Sequence[Hashable],
+        rows: Sequence[Tensor],
         recorder: EpochRecorder,
     ) -> _Batch:
         """See ``ProgramSource``: a batch with its fields."""
         batch: _Batch
         if self._drops_types:
-            batch = blocks_of(arrays, words, self._hops)
+            batch = blocks_of(arrays, words, len(plan.hops))
             if self._envelope is not None:
                 batch.seed_mask = batch.output_nodes >= 0
                 batch.shape_number = 0
         else:
-            assert self._device_sampler is not None
             seeds = {ntype: len(ids) for ntype, ids in origin.seeds.items()}
-            _, plan = self._device_sampler.usual
             batch = typed_blocks_of(plan, self._graph, seeds, arrays, words)
-        self._put(batch, [tensor for _, tensor in rows])
+        self._put(batch, rows)
         return batch
 
     def words(self, prepared: _Prepared) -> Sequence[int]:

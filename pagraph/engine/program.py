@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from ..features.gpu.reachable import Layout
     from ..sampling.gpu.run import DeviceRun
     from ..sampling.gpu.sampler import DeviceSampler
+    from ..sampling.gpu.state import Plan
     from ..seeds.order import Ticket
     from ..stats.stats import EpochRecorder
     from .envelope import Envelope
@@ -129,18 +130,22 @@ class ProgramSource(Protocol):
     def made(
         self,
         origin: Any,
+        plan: Plan,
         arrays: Sequence[Tensor],
         words: Sequence[int],
-        rows: Sequence[tuple[Hashable, Tensor]],
+        keys: Sequence[Hashable],
+        rows: Sequence[Tensor],
         recorder: EpochRecorder,
     ) -> Any:
         """The finished batch, of what the device has made; None: other fields are read for it now.
 
         Args:
             origin: Of ``Begun``.
+            plan: Which words say what.
             arrays: The batch's (``parts_of``, ``typed_parts_of``), and those beside the seeds.
-            words: Its sizes, with padding; see ``Plan``.
-            rows: The keys of the fields when it was begun, and their rows.
+            words: Its sizes, with padding.
+            keys: Of the fields, when it was begun.
+            rows: Theirs.
             recorder: Of the epoch.
         """
 
@@ -284,7 +289,14 @@ class DeviceProgram:
             wanted = Wanted(ticket.seeds) if begins is None else begins(ticket)
             if wanted is None or not recording.free:
                 return None
-            given = self._given(recording.front, ticket.key, wanted)
+            front = recording.front
+            assert isinstance(front, Drawn) and self._sampler is not None
+            try:
+                if self._sampler.is_by_fields and self._sampler.has_changed:
+                    return None  # The long way places the graph anew.
+                given = front.given(ticket.key, wanted)
+            except (KeyError, TypeError, ValueError):
+                return None  # The long way raises it in the batch's turn.
             if given is None:
                 return None
             user = accelerator.current_stream
@@ -294,7 +306,7 @@ class DeviceProgram:
             held = [read.held for read in fields]
             lane = recording.free[0]  # It stays there if what follows fails.
             recording.tell(lane, slab, fields, *given)
-            assert self._sampler is not None and self._lent is not None
+            assert self._lent is not None
             with self._sampler.enqueuing() as topology:
                 if topology is not self._lent.topology:
                     self._forget()
@@ -326,17 +338,6 @@ class DeviceProgram:
             if has_lock and has_lock[0]:
                 self._lock.release()
             recorder.spent("sampling", begin)
-
-    def _given(
-        self, front: Front, key: int, wanted: Wanted
-    ) -> tuple[list[int], list[tuple[int, Any]]] | None:
-        """What a batch's replay is to read; None for one that is made the long way."""
-        assert isinstance(front, Drawn) and self._sampler is not None
-        try:
-            # The long way places the graph anew.
-            return None if self._sampler.has_changed else front.given(key, wanted)
-        except (KeyError, TypeError, ValueError):
-            return None  # The long way raises it in the batch's turn.
 
     def _forget(self) -> None:
         """Give up what was recorded of a graph that is placed anew, or no more."""
@@ -645,9 +646,10 @@ class DeviceProgram:
         reader = self._accelerator.current_stream
         if begun.made_for != reader:
             reader.owns(begun.slab)
-        made = self._arrays(begun, words)
+        arrays, sized, rows = self._arrays(begun, words)
         recorder.spent("building", begin)
-        batch = self.source.made(begun.origin, *made, recorder)
+        made = arrays, sized, recording.keys, rows
+        batch = self.source.made(begun.origin, self._plan, *made, recorder)
         if batch is None:
             return None
         if self._sizes is not None:
@@ -669,8 +671,8 @@ class DeviceProgram:
 
     def _arrays(
         self, begun: Begun, words: Sequence[int]
-    ) -> tuple[list[Tensor], Sequence[int], list[tuple[Hashable, Tensor]]]:
-        """The arrays of a batch, its sizes with padding, and its rows by key."""
+    ) -> tuple[list[Tensor], Sequence[int], list[Tensor]]:
+        """The arrays of a batch, its sizes with padding, and the rows of its fields."""
         recording = begun.recording
         sized = recording.padded_words or words
         counts = lengths(recording.front.parts, sized)
@@ -684,7 +686,8 @@ class DeviceProgram:
         # Of a batch without fields nobody asks.
         seconds = begun.ready.seconds_since(begun.begun) / max(1, len(begun.fields))
         rows = []
-        for number, (key, read) in enumerate(zip(recording.keys, begun.fields, strict=True)):
+        counted = []
+        for number, read in enumerate(begun.fields):
             sampled = recording.ends_of[number](words)
             place = len(arrays) + number
             count = counts[place]
@@ -694,9 +697,10 @@ class DeviceProgram:
             else:
                 nodes = arrays[recording.types[number]][:count]
                 of_field = self._read_again(begun, words, number, nodes)
-            rows.append((key, of_field))
+            rows.append(of_field)
             at = recording.hits_at + number * (recording.hops + 1)
-            self._fields.count(read, words[at : at + len(sampled)], sampled, seconds)
+            counted.append((read, words[at : at + len(sampled)], sampled))
+        self._fields.count_each(counted, seconds)
         return arrays, sized, rows
 
     def _read_again(self, begun: Begun, words: Sequence[int], number: int, nodes: Tensor) -> Tensor:

@@ -147,11 +147,13 @@ class Drawn(Front):
         """The first words of a batch's state, its number of seeds and the keys of its hops; and
         what follows the addresses: in bytes, where, and the array. None: there is no room for such
         a batch. Raises what ``DeviceSampler.sample`` does."""
-        each, limits = self._sampler.entered(wanted.seeds, wanted.times)
-        counts = [ids.shape[0] for ids in each]
+        seeds, beside, times = wanted
+        if isinstance(seeds, Tensor) and not self.plan.trees:
+            each, limits = [seeds], None
+        else:
+            each, limits = self._sampler.entered(seeds, times)
+        counts = list(map(len, each))
         if not any(counts) or any(map(gt, counts, self._counts)):
-            return None
-        if [array.dtype for array in wanted.beside] != self._beside:
             return None
         given = []
         # In words, each array behind the room of that before it.
@@ -163,8 +165,10 @@ class Drawn(Front):
             for row in limits.numpy():
                 given.append((at * 8, row))
                 at += self._count
-        for array in wanted.beside:
-            bits = array.numpy().view(f"i{array.dtype.itemsize}")
+        for array, dtype in zip(beside, self._beside, strict=True):
+            if array.dtype != dtype:
+                return None
+            bits = array.numpy().view(f"i{dtype.itemsize}")
             given.append((at * 8, bits.astype(np.int64, copy=False)))
             at += self._count
         return first_words(self.plan, counts, key), given

@@ -222,10 +222,9 @@ class KeyedSampler(BaseSampler):
     def begins(
         self, inputs: NodeSamplerInput
     ) -> tuple[Tensor | dict[str, Tensor], dict[str, Tensor] | None]:
-        """The seeds of a batch, by type where there are several, and their times, if any were
-        given."""
-        seeds = {inputs.input_type: inputs.node} if self.is_hetero else inputs.node
-        return seeds, self._more(inputs).get("seed_times")
+        """The seeds of a batch, by type where there are several, and their times, if edges are drawn
+        by time and any were given."""
+        return {inputs.input_type: inputs.node} if self.is_hetero else inputs.node, None
 
     def _more(self, inputs: NodeSamplerInput) -> dict[str, Any]:
         """Arguments of ``core.sample`` beyond the common ones."""
@@ -410,9 +409,17 @@ class NeighborSampler(KeyedSampler):
         """See ``BaseSampler.sample_from_edges``."""
         return self.sample_edges(inputs, neg_sampling, random_key())[0]
 
+    def begins(
+        self, inputs: NodeSamplerInput
+    ) -> tuple[Tensor | dict[str, Tensor], dict[str, Tensor] | None]:
+        """See ``KeyedSampler``."""
+        seeds = {inputs.input_type: inputs.node} if self.is_hetero else inputs.node
+        timed = self._time is not None and inputs.time is not None
+        return seeds, {inputs.input_type or NODE_TYPE: inputs.time} if timed else None
+
     def _more(self, inputs: NodeSamplerInput) -> dict[str, Any]:
-        timed = self.is_temporal and inputs.time is not None
-        return {"seed_times": {inputs.input_type or NODE_TYPE: inputs.time} if timed else None}
+        _, times = self.begins(inputs)
+        return {"seed_times": times}
 
     def sample_edges(
         self,

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from ..features.field import FieldRows
     from ..graph.subgraph import Subgraph
     from ..sampling.gpu.sampler import DeviceSampler
+    from ..sampling.gpu.state import Plan
     from ..seeds.order import Ticket
     from ..stats.stats import EpochRecorder
 
@@ -412,9 +413,11 @@ class SubgraphSource:
     def made(
         self,
         origin: Any,
+        plan: Plan,
         arrays: Sequence[Tensor],
         words: Sequence[int],
-        rows: Sequence[tuple[Hashable, Tensor]],
+        keys: Sequence[Hashable],
+        rows: Sequence[Tensor],
         recorder: EpochRecorder,
     ) -> Any:
         """See ``ProgramSource``: a batch joined of what a device has made."""
@@ -422,12 +425,11 @@ class SubgraphSource:
         if view.transform_sampler_output is not None:
             return None
         sampler = view.sampler
-        if self._device_sampler is not None and (sampler.is_hetero or sampler.disjoint):
-            _, plan = self._device_sampler.usual
+        if plan.is_typed or plan.trees:
             seeds = {view.input_data.input_type or NODE_TYPE: len(origin.seeds)}
             subgraph = typed_subgraph_of(plan, sampler.graph, seeds, arrays, words)
         else:
-            subgraph = subgraph_of(arrays, words, sampler.core.num_hops)
+            subgraph = subgraph_of(arrays, words, len(plan.hops))
         output = output_of(subgraph, hetero=sampler.is_hetero)
         has_times = view.input_data.time is not None
         output.metadata = arrays[-2:] if has_times else (arrays[-1], None)
@@ -443,10 +445,13 @@ class SubgraphSource:
             reading = self._joiner.plan(output, subgraph.hop_ends)
             if reading.levels is None or reading.versions:
                 return None
-            if [read.key for read in reading.reads] != [key for key, _ in rows]:
+            if len(reading.reads) != len(keys):
                 return None
+            for read, key in zip(reading.reads, keys, strict=True):
+                if read.key != key:
+                    return None
         levels = reading.levels
-        batch = self._joiner.join(output, reading, [tensor for _, tensor in rows])
+        batch = self._joiner.join(output, reading, rows)
         if self._whole is None or self._whole[0] is not levels:
             # Attributes of neither vertices nor edges may lie elsewhere.
             places = _places_of(batch)

@@ -65,7 +65,7 @@ def assert_drawn_alike(graph, sampler, batches, same, *, budget, size_first):
             expected = sampler.sample(graph, seeds, key, **more)
             same(on_device.sample(seeds, key, **more).batch, expected)
             # Each batch leaves the table as it was.
-            assert not on_device._topology.first.any()
+            assert not on_device.topology.first.any()
     on_device.close()
 
 

@@ -81,6 +81,7 @@ class DeviceSampler:
         placement: Where the graph's arrays are, in words.
         nbytes: Bytes of the device that they and the table of vertices take.
         stream: In which it draws: that of the rows.
+        is_by_fields: Whether edges are drawn by weights or times.
 
     Raises:
         ValueError: The sampler or the graph is of a kind that only the CPU samples; what
@@ -120,7 +121,7 @@ class DeviceSampler:
             by_type = count if isinstance(count, Mapping) else {graph.only_node_type: count}
             counts = tuple(by_type.get(name, 0) for name in graph.node_types)
             self._usual = counts, dtype
-        self._is_by_fields = sampler.time is not None or sampler.prob is not None
+        self.is_by_fields: bool = sampler.time is not None or sampler.prob is not None
         # Guards what follows. Its holder may take a topology's lock, and wait for the stream.
         self._placing = threading.Lock()
         self._placed: _Placed | None = None
@@ -165,7 +166,7 @@ class DeviceSampler:
             placed = self._placed
             if placed is None:
                 raise PipelineError("a device sampler must not be used after close()")
-            if self._is_by_fields:
+            if self.is_by_fields:
                 drawn = self._drawn_by()
                 if placed.topology.drawn != drawn:
                     self._place(drawn)
@@ -190,7 +191,7 @@ class DeviceSampler:
         """Whether the fields of weights or times are others than those that batches were drawn by
         last; raises what ``sample`` does."""
         placed = self._placed
-        if placed is None or not self._is_by_fields:
+        if placed is None or not self.is_by_fields:
             return False
         return placed.topology.drawn != self._drawn_by()
 
