@@ -206,15 +206,21 @@ def test_on_an_accelerator(graph, cache, transfer):
 
 @pytest.mark.parametrize("seeds", [SEEDS, {"item": SEEDS["item"]}], ids=["two types", "one type"])
 @pytest.mark.parametrize("workers", [0, 2])
-def test_sampled_on_an_accelerator(graph, seeds, workers):
+def test_sampled_on_an_accelerator(graph, seeds, workers, monkeypatch):
     pytest.importorskip("triton")
+    monkeypatch.setattr("pagraph.engine.program._LEARNED", 2)
+    monkeypatch.setattr("pagraph.engine.program._SETTLING", 2)
     device = HostAccelerator()
-    options = {"num_workers": workers, "cache": 0.3}
-    loader = make(graph, seeds, device=device, sampling_device=device, **options)
-    assert loader.sampling_placement == "device"
+    options = {"num_workers": workers, "cache": 0.3, "cache_policy": "degree"}
+    options |= {"sampling_device": device, "transfer": "zero-copy"}
+    loader = make(graph, seeds, device=device, **options)
+    assert loader.sampling_placement.startswith("device")
     plain = make(graph, seeds)
-    expected = [bits(batch) for _ in range(2) for batch in plain]
-    assert [bits(batch) for _ in range(2) for batch in loader] == expected
+    expected = [bits(batch) for _ in range(4) for batch in plain]
+    assert [bits(batch) for _ in range(4) for batch in loader] == expected
+    # Batches of seeds of one type are made by one launch once their sizes are known.
+    assert loader._program is None or loader._program._made
+    assert (loader._program is None) == (len(seeds) > 1)
     # Most batches of seeds of one type have as many of them: their way is recorded.
     assert loader._device_sampler.is_recorded == (len(seeds) == 1)
     loader.close()

@@ -378,10 +378,11 @@ class SubgraphSource:
         if self._declines or view.transform_sampler_output is not None:
             return None
         inputs = view.inputs(ticket.seeds)
-        seeds, times = view.sampler.begins(inputs)
+        sampler = view.sampler
+        seeds, times = sampler.begins(inputs)
         try:
             # No kernel looks.
-            seeds_by_type(view.sampler.graph, seeds)
+            seeds_by_type(sampler.graph, seeds)
         except IndexError:
             return None  # The long way raises it in the batch's turn.
         beside = [inputs.input_id]
@@ -425,7 +426,8 @@ class SubgraphSource:
         if view.transform_sampler_output is not None:
             return None
         sampler = view.sampler
-        if plan.is_typed or plan.trees:
+        # Types may have names where there is one.
+        if sampler.is_hetero or plan.trees:
             seeds = {view.input_data.input_type or NODE_TYPE: len(origin.seeds)}
             subgraph = typed_subgraph_of(plan, sampler.graph, seeds, arrays, words)
         else:

@@ -253,14 +253,31 @@ def test_several_types(device, num_neighbors, dtype, workers):
     for where in (device, "cpu"):
         settings = {"batch_size": 8, "shuffle": True, "seed": 5, "device": "cpu", **options}
         loaders.append(NeighborLoader(data, num_neighbors, sampling_device=where, **settings))
-    assert loaders[0].sampling_placement == "device"
+    assert loaders[0].sampling_placement.startswith("device; batches are")
     auto = NeighborLoader(data, num_neighbors, sampling_device="auto", **settings)
     assert auto.sampling_placement.startswith("host: several types")
-    found = [batch for _ in range(2) for batch in loaders[0]]
-    expected = [batch for _ in range(2) for batch in loaders[1]]
+    found = [batch for _ in range(3) for batch in loaders[0]]
+    expected = [batch for _ in range(3) for batch in loaders[1]]
     for batch, other in zip(found, expected, strict=True):
         assert_same_typed(batch, other)
+    assert made_in_one_launch(loaders[0]) >= 3 or num_neighbors == (-1, 2)
     loaders[0].close()
+
+
+@pytest.mark.parametrize("options", [{}, {"disjoint": True}, {"time_attr": "time"}], ids=str)
+def test_one_type_that_has_a_name(device, options):
+    data = HeteroData()
+    data["a"].x = torch.randn(40, 2)
+    data["a"].time = torch.arange(40) % 7
+    data["a", "to", "a"].edge_index = torch.randint(0, 40, (2, 200))
+    options = {"input_nodes": ("a", None), "prefetch": 0, **options}
+    there = made(data, sampling_device=device, **options)
+    others = made(data, sampling_device="cpu", **options)
+    for _ in range(3):
+        for batch, other in zip(there, others, strict=True):
+            assert_same_typed(batch, other)
+    assert made_in_one_launch(there) >= 5
+    there.close()
 
 
 TIMED = [
@@ -289,7 +306,20 @@ def test_trees_and_times(device, options):
     assert there.sampling_placement.startswith("device")
     auto = made(data, **options)
     assert auto.sampling_placement.startswith("host: trees are sampled on a device where")
-    assert_all_same(there, made(data, sampling_device="cpu", **options), epochs=1)
+    assert_all_same(there, made(data, sampling_device="cpu", **options), epochs=2)
+    assert made_in_one_launch(there) >= 6
+    there.close()
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.float32, torch.float64, torch.int16])
+def test_times_of_the_seeds_in_any_dtype(device, dtype):
+    """They are copied beside the seeds, as they are; of a byte or two the long way."""
+    data = timed(data_of())
+    data.time = data.time.to(dtype)
+    options = {"time_attr": "time", "input_time": ((torch.arange(N) * 7) % 11).to(dtype)}
+    there = made(data, sampling_device=device, **options)
+    assert_all_same(there, made(data, sampling_device="cpu", **options))
+    assert dtype == torch.int16 or made_in_one_launch(there) >= 6
     there.close()
 
 
@@ -298,8 +328,12 @@ def test_trees_and_times_of_several_types(device, options):
     data = timed(hetero())
     options = {"input_nodes": ("a", torch.arange(0, 40, 2)), "num_workers": 2, **options}
     there = made(data, sampling_device=device, **options)
-    for batch, other in zip(there, made(data, sampling_device="cpu", **options), strict=True):
-        assert_same_typed(batch, other)
+    others = made(data, sampling_device="cpu", **options)
+    for _ in range(4):
+        for batch, other in zip(there, others, strict=True):
+            assert_same_typed(batch, other)
+    assert made_in_one_launch(there) >= 2
+    there.close()
 
 
 @pytest.mark.parametrize(
@@ -325,14 +359,19 @@ def test_links_in_trees_and_times(device, options, negatives):
 
 
 def test_times_that_are_written_to(device):
+    """What was recorded draws by the old ones: it is recorded again."""
     data = timed(data_of())
     options = {"time_attr": "time", "prefetch": 0}
     there = made(data, sampling_device=device, **options)
     others = made(data, sampling_device="cpu", **options)
-    for number, (batch, other) in enumerate(zip(there, others, strict=True)):
-        assert_same(batch, other)
-        if number == 1:
-            data.time.copy_(torch.arange(N).flip(0) % 5)
+    for epoch in range(4):
+        before = made_in_one_launch(there)
+        for number, (batch, other) in enumerate(zip(there, others, strict=True)):
+            assert_same(batch, other)
+            if number == 1 and epoch % 2 == 0:
+                data.time.copy_(torch.arange(N).flip(0) % (5 + epoch))
+        assert made_in_one_launch(there) > before or epoch == 0
+    there.close()
 
 
 def test_links_between_types(device):

@@ -49,7 +49,7 @@ class _Table(NamedTuple):
         first: See kernels.py.
         keys: Whose slots these are, in trees; else ``first``, which nothing is read of.
         slots: Number of slots; 0 where each vertex has a place of its own.
-        num_nodes: Vertices of the type in the graph.
+        num_nodes: Vertices of the type in the graph; in trees 1 at least.
         size: Numbers of vertices that there can be, those in other trees counted.
     """
 
@@ -155,7 +155,8 @@ class DeviceRun:
         slots = 1 << (2 * room - 1).bit_length()
         keys = self._empty(slots, torch.int64).fill_(self._kernels.EMPTY.value)
         places = self._empty(slots, torch.int32).zero_()
-        return _Table(places, keys, slots, num_nodes, num_nodes * self._most_trees)
+        # Kernels divide by the number of vertices, of programs without any, too.
+        return _Table(places, keys, slots, max(1, num_nodes), num_nodes * self._most_trees)
 
     def hop(self, number: int) -> bool:
         """Draw the edges of a hop and relabel them.
@@ -308,7 +309,7 @@ class DeviceRun:
         trees = []
         if self.plan.trees:
             for number, in_trees in enumerate(self._nodes):
-                num_nodes = max(1, self._tables[number].num_nodes)
+                num_nodes = self._tables[number].num_nodes
                 of_type = self._empty(len(in_trees), torch.int64)
                 trees.append(torch.div(in_trees, num_nodes, rounding_mode="floor", out=of_type))
                 ids = self._empty(len(in_trees), torch.int64)
