@@ -4,7 +4,8 @@ Needs no GPU.
 The CPU stands in for the device (``HostAccelerator``; Triton's interpreter runs the kernels). A
 small random graph, three hops, a field and a label, a cache of a fifth of the rows,
 ``transfer="zero-copy"``, which is what a GPU takes; "types": two vertex types with a field each,
-three edge types and two hops. By path:
+three edge types and two hops; "trees in time": a tree for each seed, edges by their vertices'
+times; "weights": edges drawn by weight. By path:
 
 - calls of pagraph's named functions a batch in the reader's thread, ``prefetch=0``, as
   ``per_batch.py`` counts them, and kernels that are launched one by one. What is recorded
@@ -14,7 +15,7 @@ three edge types and two hops. By path:
   ``time_lock`` in ``per_batch_worker.py`` finds it. Replays and launches do nothing then: the
   interpreter's time says nothing about a GPU. So CUDA's own calls are in no figure.
 
-Run: ``python benchmarks/gpu_host.py`` (about 2 minutes); ``--quick`` only shows that it runs.
+Run: ``python benchmarks/gpu_host.py`` (about 5 minutes); ``--quick`` only shows that it runs.
 """
 
 import os
@@ -130,6 +131,7 @@ def made_graph(data):
     graph = pagraph.Graph.from_coo(*data.edge_index, data.num_nodes)
     graph.ndata["feat"] = data.x
     graph.ndata["label"] = data.y
+    graph.edata["weight"] = torch.arange(graph.num_edges) % 5
     return graph
 
 
@@ -142,7 +144,7 @@ def made_loader(data, path, device, prefetch):
     return pagraph.Loader(
         graph,
         torch.arange(graph.num_nodes),
-        pagraph.NeighborSampler([4, 3, 2]),
+        pagraph.NeighborSampler([4, 3, 2], prob="weight" if "weights" in path else None),
         fields=["feat"],
         labels=["label"],
         prefetch=prefetch,
@@ -157,6 +159,9 @@ def made_pyg_loader(data, path, device, prefetch):
     if isinstance(data, HeteroData):
         there["input_nodes"] = "buyer"
         hops = [4, 3]
+    if "time" in path:
+        data.time = torch.arange(data.num_nodes) % 50
+        there["time_attr"] = "time"
     with ExitStack() as patches:
         if not path.endswith("on a CPU"):
             there |= {"device": "cpu", "cache": 0.2, "cache_policy": "degree"}
@@ -190,6 +195,10 @@ PATHS = (
     "PyG, types, device samples",
     "PyG, types, CPU samples",
     "PyG, types, on a CPU",
+    "PyG, trees in time, device samples",
+    "PyG, trees in time, CPU samples",
+    "core, weights, device samples",
+    "core, weights, CPU samples",
 )
 COMMON = {"batch_size": 16, "shuffle": True, "seed": 0}
 TYPES = (("buyer", "buys", "good"), ("good", "bought", "buyer"), ("good", "like", "good"))

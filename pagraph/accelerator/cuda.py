@@ -335,10 +335,7 @@ def sampler_where_wanted(
 
 
 def check_named(sampling_device: Any, what: str = "several types") -> None:
-    """Raise ValueError where ``"auto"`` is to sample on a device what makes no batch of one launch.
-
-    Which of the two is faster has not been measured on a GPU: the interpreter's part is the same
-    (benchmarks/gpu_host.py).
-    """
+    """Raise ValueError where ``"auto"`` is to sample on a device what nobody has measured on a
+    GPU."""
     if isinstance(sampling_device, str) and sampling_device == "auto":
         raise ValueError(f"{what} are sampled on a device where sampling_device names it")
