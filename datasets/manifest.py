@@ -361,7 +361,7 @@ class Manifest:
         return found
 
     def to_json(self) -> dict[str, Any]:
-        """Convert to a JSON object, reproducibly: without times or the machine's name."""
+        """Convert to a JSON object that does not depend on the time or the machine."""
         return {
             "format": FORMAT,
             "version": version_of(self.arrays()),

@@ -266,7 +266,10 @@ def file_digest(file: Path, read: Written | None = None) -> str:
 
 
 def check_sum(folder: Path, entry: ArrayEntry, read: Written | None = None) -> None:
-    """Raise FormatError if the checksum of ``entry``'s file differs; for ``read`` see above."""
+    """Raise FormatError if the checksum of ``entry``'s file differs.
+
+    For ``read`` see :func:`file_digest`.
+    """
     got = file_digest(named_file(folder, entry), read)
     if got != entry.sha256:
         want = entry.sha256[:16]

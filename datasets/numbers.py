@@ -214,7 +214,7 @@ def first_wide(integers: Column) -> int:
 
 
 def check_beside(name: str, values: Array, dtype: np.dtype[Any]) -> None:
-    """Raise FormatError if integers are lossy as the floats of their neighbours' ``dtype``."""
+    """Raise FormatError if the integers of ``name`` are lossy in the common float ``dtype``."""
     if dtype.kind != "f" or values.dtype.kind not in "iu":
         return
     numbers = values.reshape(-1)

@@ -208,7 +208,7 @@ class SQLiteSession(_Session):
         return SourceTable(name, quoted(name), columns, is_view=True)
 
     def _columns(self, name: str) -> Rows:
-        # With generated columns, which the driver hides.
+        # Includes generated columns, which the driver hides.
         return self._ask(
             "select name, type, pk from "
             f"pragma_table_xinfo({text_literal(name)}) where hidden <> 1 order by cid"

@@ -64,7 +64,7 @@ def frame_tables(connection: Connection, tables: Mapping[str, Any]) -> list[Tabl
 
 
 def relbench_tables(connection: Connection, tables: Mapping[str, Any]) -> list[Table]:
-    """The tables of RelBench's ``Database``, with its keys and times."""
+    """The tables of RelBench's ``Database``, with its keys."""
     found = []
     keys = {name: table.pkey_col for name, table in tables.items()}
     for place, (name, table) in enumerate(tables.items()):

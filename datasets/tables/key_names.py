@@ -35,7 +35,7 @@ def _forms(table: str) -> list[tuple[str, ...]]:
 
 
 def may_be_key(column: str, table: str) -> int:
-    """How well a name fits its table's key: 2 for ``id``, 1 for ``user_id`` in ``users``, else 0."""
+    """How well a name fits its table's key: 2 for ``id``, 1 for ``user_id`` in ``users``, or 0."""
     words = words_of(column)
     if words in (("id",), ("uuid",)):
         return 2

@@ -235,7 +235,7 @@ class FieldSet:
     ) -> FieldRows:
         """The rows of ``ids``. Thread-safe.
 
-        With an accelerator, the read is enqueued on its "reading" stream and this returns at once.
+        With an accelerator, the read is enqueued on its "reading" stream, and may not be done yet.
 
         Args:
             key: The field.
@@ -576,7 +576,7 @@ class FieldSet:
             self._first_epoch = None
 
     def let_grow(self, grows: bool) -> None:
-        """Whether windows fill the cache from now on, instead of a separate read of the file."""
+        """Set whether windows fill the cache from now on, rather than a separate read."""
         if self._static is not None:
             self._static.let_grow(grows)
 
@@ -612,7 +612,7 @@ class FieldSet:
                 self._static.invalidate_shared(version)
 
     def shrink(self) -> bool:
-        """Drop the half of the cached rows on an accelerator that is read least.
+        """Drop about half of the cached rows on an accelerator, those read least.
 
         Reads may go on meanwhile. Later fillings keep to the new size.
 

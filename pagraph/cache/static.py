@@ -107,7 +107,7 @@ class StaticCache:
         )
 
     def let_grow(self, grows: bool) -> None:
-        """Whether windows fill the cache from now on, instead of a separate read of the file."""
+        """Set whether windows fill the cache from now on, rather than a separate read."""
         self._holding.grows = grows
 
     def prepare(self) -> None:

@@ -24,7 +24,7 @@ class Windows:
         reading: Returns a field's memory, values and read path; None if it is not read from a file
             on the CPU.
         pool_of: Memory for a field's rows.
-        holds_rows: Whether rows of a file of so many bytes are copied, or left to the page cache.
+        holds_rows: Whether rows of a file of this size are copied, or left to the page cache.
     """
 
     def __init__(
