@@ -1,5 +1,4 @@
-"""Graph folders, importers of other people's files, and generators of graphs that look like real
-ones."""
+"""Graph folders, importers of other formats, and generators of realistic graphs."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -13,7 +12,7 @@ if TYPE_CHECKING:
     from .original_ids import new_ids
     from .reordering import reorder
 
-# Loaded when first used: a manifest can be read without importing torch.
+# Imported on first use, so that a manifest can be read without torch.
 _HOMES = {
     "citation": "generators",
     "export_graph": "forms",

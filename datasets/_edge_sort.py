@@ -1,4 +1,4 @@
-"""Kernels that sort edges by destination: into buckets of a range of ids, then inside a bucket."""
+"""Kernels that sort edges by destination: into buckets of id ranges, then within each bucket."""
 
 import numpy as np
 
@@ -8,21 +8,19 @@ from ..graph._csc import check_id
 
 @kernel
 def count_buckets(rows, column, low, shift, counts):
-    """Add the number of rows of each bucket, ``(rows[i, column] - low) >> shift``, to
-    ``counts``."""
+    """Add each bucket's rows to ``counts``; the bucket is ``(rows[i, column] - low) >> shift``."""
     for i in range(len(rows)):
         bucket = (rows[i, column] - low) >> shift
-        # A file of rows may have been changed while it was there: never count outside.
+        # The file of rows may have been changed meanwhile: never write out of bounds.
         check_id(bucket, len(counts))
         counts[bucket] += 1
 
 
 @kernel
 def fill_buckets(rows, column, low, shift, cursor, moved):
-    """Copy each row behind those of the same bucket; ``cursor`` starts as each bucket's begin and
-    is consumed."""
-    # No check of ids here and in `fill_bucket`: both get the very array that `count_buckets` has
-    # checked, a copy in memory and not the file.
+    """Copy rows to their buckets, in order; ``cursor`` has the buckets' starts and is consumed."""
+    # No check of ids here and in `fill_bucket`: `count_buckets` has checked the same array, which
+    # is a copy in memory.
     width = rows.shape[1]
     for i in range(len(rows)):
         bucket = (rows[i, column] - low) >> shift
@@ -34,8 +32,7 @@ def fill_buckets(rows, column, low, shift, cursor, moved):
 
 @kernel
 def fill_bucket(rows, low, cursor, src, numbers):
-    """Stable counting sort of a bucket's rows by destination; ``numbers`` is empty where rows have
-    two columns."""
+    """Stable counting sort of a bucket by destination; ``numbers`` is empty for two columns."""
     numbered = rows.shape[1] == 3
     for i in range(len(rows)):
         slot = cursor[rows[i, 0] - low]
@@ -47,24 +44,25 @@ def fill_bucket(rows, low, cursor, src, numbers):
 
 @kernel
 def fill_keys(rows, low, num_src, keys):
-    """Write ``(dst - low) * num_src + src`` of each row: the order of rows is that of these
-    numbers."""
-    # `check_simple` allows at most 2**31 vertices, so that a key is below 2**62.
+    """Write the sort key ``(dst - low) * num_src + src`` of each row."""
+    # `check_simple` allows at most 2**31 vertices, so keys are below 2**62.
     for i in range(len(rows)):
         keys[i] = (np.int64(rows[i, 0]) - low) * num_src + rows[i, 1]
 
 
 @kernel
 def take_distinct(keys, num_src, counts, src):
-    """Write the source of each distinct one of the sorted ``keys`` and count them by destination;
-    returns how many."""
+    """Write the sources of the distinct sorted ``keys`` and count them by destination.
+
+    Returns the number of distinct keys.
+    """
     found = 0
     row = np.int64(0)
     begin = np.int64(0)  # the first key of the row
     for i in range(len(keys)):
         if i > 0 and keys[i] == keys[i - 1]:
             continue
-        # Division takes longer than anything else here, and keys of a row follow each other.
+        # Divide only at a new row: division is the slowest operation here.
         if keys[i] - begin >= num_src:
             row = keys[i] // num_src
             begin = row * num_src

@@ -1,5 +1,4 @@
-"""Kernels that order vertices by how often they are read, and by what is read together, and move
-edges to that order."""
+"""Kernels that order vertices by expected reads and by co-access, and that move their edges."""
 
 import math
 
@@ -8,27 +7,26 @@ import numpy as np
 from .._jit import kernel, prefetch
 from ..graph._csc import check_id, check_row
 
-# Elements between asking for a cache line and using it. With too few it has not arrived; with too
-# many it has left the cache again.
+# Prefetch distance in elements. If too small, the line has not arrived; if too large, it has been
+# evicted again.
 _AHEAD = 24
 
 
 @kernel
 def _share(fanout, degree):
-    """The chance that a hop draws one given edge of a row of ``degree``."""
+    """The probability that a hop draws a given edge of a row of ``degree``."""
     return 1.0 if fanout < 0 or fanout >= degree else fanout / degree
 
 
 @kernel
 def push_misses(indptr, indices, begin, end, known, fanout, out):
-    """Add to ``out[v]`` the logarithm of the chance that no edge from ``v`` to vertices ``begin``
-    to ``end`` is drawn.
+    """Add to ``out[v]`` the log probability that no vertex of ``begin`` to ``end`` draws ``v``.
 
-    ``known``, shape ``(num_dst,)``, are the chances that the vertices draw at all, all below 1.
+    ``known`` has the probabilities that vertices draw at all, shape ``(num_dst,)``, all below 1.
     """
-    # No reader u of v draws it with chance prod(1 - known[u] * share(u)), if they draw
-    # independently. Logarithms are added, as a product of many factors would underflow.
-    # `min`: a mapped file may have changed since it was checked; look-ahead must stay inside.
+    # If the readers u of v draw independently, none draws it with probability
+    # prod(1 - known[u] * share(u)). Logarithms are added, since the product would underflow.
+    # `min`: a mapped file may have changed since it was checked; prefetches must stay inside.
     edges = min(np.int64(indptr[end]), len(indices))
     for u in range(begin, end):
         first = np.int64(indptr[u])
@@ -47,18 +45,17 @@ def push_misses(indptr, indices, begin, end, known, fanout, out):
 
 @kernel
 def find_readers(indptr, indices, begin, end, known, fanouts, first_dst, first_src, best, reader):
-    """Find for each vertex the one that is most likely to draw it, among vertices ``begin`` to
-    ``end``.
+    """Find the most likely reader of each vertex, among vertices ``begin`` to ``end``.
 
     Args:
         indptr, indices: Edges by destination.
-        known: Shape ``(hops, num_vertices)``, the chance of each vertex to be known before each
-            hop.
+        known: Probability of each vertex to be known before each hop, shape
+            ``(hops, num_vertices)``.
         fanouts: Shape ``(hops,)``.
         first_dst, first_src: Numbers of the first destination and the first source among all
             vertices.
-        best, reader: Shape ``(num_vertices,)``: the draws expected of the best edge so far, and
-            whose edge it is.
+        best, reader: Expected draws of the best edge so far, and its destination, shape
+            ``(num_vertices,)``.
     """
     edges = min(np.int64(indptr[end]), len(indices))
     for u in range(begin, end):
@@ -70,7 +67,7 @@ def find_readers(indptr, indices, begin, end, known, fanouts, first_dst, first_s
         draws = 0.0
         for hop in range(len(fanouts)):
             draws += known[hop, first_dst + u] * _share(fanouts[hop], last - first)
-        rounded = np.float32(draws)  # as it is kept: of equals the first stays
+        rounded = np.float32(draws)  # as stored, so that the first of equals stays
         for e in range(first, last):
             if e + _AHEAD < edges:
                 prefetch(best, first_src + indices[e + _AHEAD])
@@ -82,8 +79,7 @@ def find_readers(indptr, indices, begin, end, known, fanouts, first_dst, first_s
 
 @kernel
 def sort_by_key(order, keys, ends, out):
-    """Stable counting sort of the vertices ``order`` by ``keys[v]``, which are below ``len(ends)``,
-    into ``out``."""
+    """Stable counting sort of ``order`` by ``keys[v] < len(ends)`` into ``out``."""
     ends[:] = 0
     for v in order:
         ends[keys[v]] += 1
@@ -91,7 +87,7 @@ def sort_by_key(order, keys, ends, out):
     for key in range(len(ends)):
         total += ends[key]
         ends[key] = total
-    # From the back, as each end is counted down: so equal keys keep their order.
+    # Backwards, since each end is counted down: equal keys keep their order.
     for i in range(len(order) - 1, -1, -1):
         key = keys[order[i]]
         ends[key] -= 1
@@ -107,8 +103,8 @@ def read_together(place, reader, keys):
 
 @kernel
 def new_offsets(indptr, place, out):
-    """Offsets of the rows of a CSC at their new places, from those at the old ones."""
-    # First the length of each row, one place further on; then their running sum.
+    """Row offsets of a CSC after moving each row ``v`` to ``place[v]``."""
+    # First the row lengths, shifted by one; then their cumulative sum.
     out[:] = 0
     for v in range(len(place)):
         out[place[v] + 1] = indptr[v + 1] - indptr[v]
@@ -118,12 +114,11 @@ def new_offsets(indptr, place, out):
 
 @kernel
 def edge_places(indptr, place, offsets, vertex, begin, out):
-    """New places of the edges from ``begin`` on, the first of which is in the row of ``vertex`` or
-    a later one."""
+    """New places of the edges from ``begin`` on; the first is in row ``vertex`` or a later one."""
     v = vertex
     for i in range(len(out)):
         edge = begin + i
-        # Rows may be empty: several of them can end before this edge.
+        # Several (empty) rows may end before this edge.
         while edge >= indptr[v + 1]:
             v += 1
             check_id(v, len(place))
@@ -132,17 +127,16 @@ def edge_places(indptr, place, offsets, vertex, begin, out):
 
 @kernel
 def split(places, size, cursors, order):
-    """Stable sort of rows by the bucket of ``size`` places that they go to.
+    """Stable sort of rows by the bucket of their places.
 
     Args:
         places: Shape ``(n,)``.
-        size: Places of a bucket.
-        cursors: Scratch, shape ``(buckets + 1,)``; returns the end of each bucket's rows in
-            ``order``.
-        order: Shape ``(n,)``, int64, returned.
+        size: Places per bucket.
+        cursors: Scratch, shape ``(buckets + 1,)``; receives the end of each bucket in ``order``.
+        order: Receives the rows, shape ``(n,)``, int64.
     """
-    # Counted one bucket further on, so that the running sum gives the begin of each. Filling moves
-    # every begin to the bucket's end, which is what the caller wants.
+    # Counts are shifted by one bucket, so the cumulative sum gives each start. Filling moves the
+    # starts to the ends, which the caller needs.
     cursors[:] = 0
     for i in range(len(places)):
         bucket = places[i] // size

@@ -1,5 +1,4 @@
-"""Kernels of random graphs and fields: every number is a hash of (key, position), whatever the
-threads."""
+"""Kernels of random graphs and fields: every number is a hash of (key, position)."""
 
 import numpy as np
 
@@ -13,7 +12,7 @@ _LOW16 = np.uint64(0xFFFF)
 _S16 = np.uint64(16)
 _S32 = np.uint64(32)
 _S48 = np.uint64(48)
-# Rounds of multiplication and shift, each a bijection: with fewer, neighbours stay near each other.
+# Rounds of multiplication and shift, each a bijection. With fewer, close ids stay close.
 _ROUNDS = 4
 # The sum of four uniform 16-bit numbers is nearly normal: mean 4 * 32767.5, variance 4 * (65536**2
 # - 1) / 12.
@@ -37,17 +36,17 @@ def fill_bits(key, first, out):
 @kernel
 def fill_below(key, first, bound, out):
     """Write integers uniform in ``[0, bound)``; ``bound`` is at most 2**32."""
-    # Multiply and shift (Lemire, ACM TOMACS 2019) instead of a remainder, which needs a division.
-    # Without his rejection step a number is at most bound / 2**32 likelier than another.
+    # Multiply and shift (Lemire, ACM TOMACS 2019) avoids a division. Without his rejection step,
+    # the bias is at most bound / 2**32.
     for i in range(len(out)):
         out[i] = np.int64(((draw(key, first + i) >> _S32) * np.uint64(bound)) >> _S32)
 
 
 @kernel
 def fill_normal(key, first, out):
-    """Write nearly normal numbers of mean 0 and deviation 1, equal on every machine."""
-    # Equal, as no logarithm or cosine is taken: the sum is an integer below 2**18, which float32
-    # holds, and IEEE 754 says how the subtraction and the division round.
+    """Write nearly normal numbers of mean 0 and deviation 1, bit-identical on all machines."""
+    # Without logarithm or cosine: the sum is an integer below 2**18, exact in float32, and IEEE 754
+    # defines the rounding of subtraction and division.
     for i in range(len(out)):
         bits = draw(key, first + i)
         total = (
@@ -58,9 +57,9 @@ def fill_normal(key, first, out):
 
 @kernel
 def scramble(vertex, scale, constants):
-    """A bijection of ``[0, 2**scale)`` that looks random: odd multiplications and shifts, keyed."""
-    # Adding, multiplying by an odd number modulo 2**scale, and xor with more than half of the bits
-    # shifted away can each be undone, so that no two vertices get the same id.
+    """A keyed pseudo-random bijection of ``[0, 2**scale)``."""
+    # Addition, multiplication by an odd number modulo 2**scale, and xor with a shift by more than
+    # half of the bits are all invertible, so ids stay distinct.
     mask = (np.uint64(1) << np.uint64(scale)) - np.uint64(1)
     shift = np.uint64(scale // 2 + 1)
     for r in range(_ROUNDS):
@@ -71,11 +70,10 @@ def scramble(vertex, scale, constants):
 
 @kernel
 def descend(bits, bounds, level):
-    """One level of the recursion: the quadrant that 32 random bits choose, as (row bit, column
-    bit)."""
-    #          column 0   column 1        The bounds are running sums, a, a + b and a + b + c:
-    # row 0       a          b            beyond the second lies row 1, and column 1 lies between
-    # row 1       c          d            the first and the second, or beyond the third.
+    """One level of the recursion: 32 random bits choose a quadrant, as (row bit, column bit)."""
+    #          column 0   column 1        The bounds are cumulative: a, a + b and a + b + c.
+    # row 0       a          b            Row 1 is beyond the second. Column 1 is between the first
+    # row 1       c          d            and the second, or beyond the third.
     over_a = np.uint64(bits >= bounds[level, 0])
     over_b = np.uint64(bits >= bounds[level, 1])
     over_c = np.uint64(bits >= bounds[level, 2])
@@ -103,8 +101,10 @@ def fill_rmat(key, first, bounds, constants, src, dst):
 
 @allocating_kernel
 def build_alias(weights, threshold, alias, small, large):
-    """Vose's alias table of ``weights``: slot ``i`` stands for itself below ``threshold[i]``, else
-    its alias; ``small`` and ``large`` are scratch of the same length."""
+    """Vose's alias table of ``weights``; ``small`` and ``large`` are scratch of the same length.
+
+    Slot ``i`` stands for itself below ``threshold[i]``, and for its alias otherwise.
+    """
     n = len(weights)
     mean = weights.sum() / n
     num_small = 0
@@ -117,7 +117,7 @@ def build_alias(weights, threshold, alias, small, large):
         else:
             large[num_large] = i
             num_large += 1
-    # In means, so that each slot has room for 1: a light one takes what it lacks from a heavy one.
+    # In units of the mean, so each slot holds 1: a light one is filled up from a heavy one.
     rest = weights / mean
     while num_small > 0 and num_large > 0:
         num_small -= 1
@@ -129,8 +129,8 @@ def build_alias(weights, threshold, alias, small, large):
             num_large -= 1
             small[num_small] = high
             num_small += 1
-    # What is left in either list has weight 1 but for rounding, and is its own alias: so it does
-    # no harm that the largest threshold is 1 below 2**32.
+    # Slots left over have weight 1 up to rounding and are their own aliases. So a largest threshold
+    # of 2**32 - 1 does no harm.
     for i in range(n):
         threshold[i] = np.uint32(min(max(rest[i], 0.0), 1.0) * 4294967295.0)
 
@@ -139,7 +139,7 @@ def build_alias(weights, threshold, alias, small, large):
 def pick(bits, begin, end, threshold, alias):
     """A position in ``[begin, end)`` by its alias table, whose entries count from ``begin``."""
     slot = np.int64(((bits >> _S32) * np.uint64(end - begin)) >> _S32)
-    # Strictly: what has weight 0 is never picked.
+    # Strict, so that weight 0 is never picked.
     if (bits & _LOW) < np.uint64(threshold[begin + slot]):
         return begin + slot
     return begin + np.int64(alias[begin + slot])
@@ -147,17 +147,16 @@ def pick(bits, begin, end, threshold, alias):
 
 @kernel
 def fill_blocks(key, first, num_blocks, pair_table, source, target, src, dst):
-    """Write the ends of block-model edges: a block pair by the alias table ``pair_table``, then in
-    each block a vertex.
+    """Write the ends of block-model edges: draw a pair of blocks, then a vertex of each.
 
-    ``source`` and ``target``: bounds of blocks, threshold and alias of each block's table, vertices
-    sorted by block.
+    ``pair_table`` is the alias table of the pairs. ``source`` and ``target`` have the blocks'
+    bounds, the thresholds and aliases of their tables, and the vertices sorted by block.
     """
     pair_threshold, pair_alias = pair_table
     source_starts, source_threshold, source_alias, source_order = source
     target_starts, target_threshold, target_alias, target_order = target
     for i in range(len(src)):
-        # Three numbers an edge: for the pair of blocks, the source and the target.
+        # Three numbers per edge: for the pair of blocks, the source and the target.
         position = (first + i) * 3
         pair = pick(draw(key, position), 0, len(pair_threshold), pair_threshold, pair_alias)
         begin = source_starts[pair // num_blocks]

@@ -1,5 +1,4 @@
-"""Reads one array from a file: ``.npy`` (mapped), ``.npz``, ``.pt``, Parquet, or text with one row
-per line."""
+"""Readers of one array: ``.npy`` (mapped), ``.npz``, ``.pt``, Parquet, or text with rows."""
 
 from __future__ import annotations
 
@@ -32,8 +31,8 @@ from .tables.parquet import read_parquet_array
 
 _log = logging.getLogger(__name__)
 
-# Many, as damage reaches deep: NumPy parses headers as Python source (TokenError) and allocates
-# the shape they claim (OverflowError, MemoryError).
+# NumPy parses headers as Python source (TokenError), and allocates the shapes that they claim
+# (OverflowError, MemoryError).
 UNREADABLE = (
     *(ValueError, TypeError, KeyError, AttributeError, RuntimeError, EOFError, OSError, IndexError),
     *(
@@ -54,14 +53,14 @@ def has_ending(path: StrPath, endings: tuple[str, ...]) -> bool:
 
 
 def read_array(path: StrPath, scratch: Scratch | None = None, *, field: str = "values") -> Tensor:
-    """Read the one array of a file, by its name's ending; text and Parquet give two dimensions.
+    """Read the only array of a file, by the ending of its name.
 
-    A ``.npy`` file is mapped; with ``scratch`` so are the numbers of text and Parquet, in a new
-    file. Binary formats keep their dtype.
+    Text and Parquet have two dimensions. A ``.npy`` file is mapped. With ``scratch``, numbers of
+    text and Parquet are mapped from a new file. Binary formats keep their dtype.
 
     Args:
         path: The file.
-        scratch: For the numbers of text and Parquet. Default: they are read into memory.
+        scratch: For the numbers of text and Parquet. Default: memory.
         field: See :func:`~pagraph.datasets.tables.number_tables.read_numbers`.
 
     Raises:
@@ -91,13 +90,12 @@ def read_array(path: StrPath, scratch: Scratch | None = None, *, field: str = "v
 
 
 def one_column(rows: Tensor) -> Tensor:
-    """Rows of one number each as a 1-D tensor; others as they are."""
+    """Rows of one number each as a 1-D tensor; others unchanged."""
     return rows.squeeze(1) if rows.dim() == 2 and rows.shape[1] == 1 else rows
 
 
 def bool_mask(name: str, values: Tensor) -> Tensor:
-    """Integers 0 and 1 of a field whose name ends in ``mask`` as bools, other fields as they
-    are."""
+    """A field of 0 and 1 whose name ends in ``mask`` as bool; others unchanged."""
     is_mask = (
         name.endswith("mask")
         and not values.is_floating_point()
@@ -108,7 +106,7 @@ def bool_mask(name: str, values: Tensor) -> Tensor:
 
 def array_tensor(path: StrPath, array: Array) -> Tensor:
     """An array as a tensor; FormatError if torch has no such dtype."""
-    # torch takes only arrays in the machine's byte order, and warns of those it may not write to.
+    # torch takes only native byte order, and warns of read-only arrays.
     try:
         return torch.from_numpy(
             writeable(np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("=")))
@@ -118,14 +116,13 @@ def array_tensor(path: StrPath, array: Array) -> Tensor:
 
 
 def map_or_read(file: Path) -> Tensor:
-    """Map a ``.npy`` file where its bytes can be used as they are; otherwise convert it in
-    memory."""
+    """Map a ``.npy`` file, or convert it in memory if its layout does not allow that."""
     with open_plain(file) as stream:
         header = read_npy_header(stream)
         header.check_size(stream)
     if header.dtype.isnative and not (header.fortran_order and len(header.shape) > 1):
         return map_npy(file, random_access=len(header.shape) > 1)
-    # Columns first, or the other byte order: a copy in memory is needed.
+    # Fortran order or foreign byte order needs a copy in memory.
     check_fits(file, header.nbytes, "numbers")
     try:
         array: Any = np.load(file, allow_pickle=False)
@@ -138,8 +135,8 @@ def npz_members(file: IO[bytes]) -> dict[str, bool]:
     """Name of each array of an ``.npz`` file, and whether it can be read without unpickling.
 
     Raises:
-        ValueError: An array is larger than what is there: NumPy makes room for what a header says.
-            It is packed in another way than NumPy packs.
+        ValueError: An array's header claims more than the file has, or its compression is not
+            NumPy's.
     """
     if not zipfile.is_zipfile(file):
         raise ValueError("it is no .npz file")
@@ -147,7 +144,7 @@ def npz_members(file: IO[bytes]) -> dict[str, bool]:
     members = {}
     with zipfile.ZipFile(file) as archive:
         for member in archive.infolist():
-            # bzip2 and LZMA unpack to far more memory for a byte than deflate's thousandfold.
+            # bzip2 and LZMA expand far more than deflate, whose limit is about 1000x.
             if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
                 raise ValueError(f"{member.filename} must be stored or deflated")
             with archive.open(member) as stream:
@@ -163,8 +160,8 @@ def npz_members(file: IO[bytes]) -> dict[str, bool]:
 
 
 def member_header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    """Shape, whether the first index runs fastest, and dtype of an array in an ``.npz`` file."""
-    # Only the header is read: version 1 has a length of 2 bytes, later ones of 4.
+    """Shape, whether in Fortran order, and dtype of an array in an ``.npz`` file."""
+    # Only the header is read. Its length takes 2 bytes in version 1, and 4 later.
     version = np.lib.format.read_magic(stream)
     read = (
         np.lib.format.read_array_header_1_0
@@ -183,8 +180,7 @@ def check_npz(path: StrPath, file: IO[bytes]) -> None:
 
 
 def load_npz(path: StrPath) -> dict[str, Array]:
-    """Read the arrays of an ``.npz`` file, but for those of Python objects; FormatError if it is
-    damaged."""
+    """Read the arrays of an ``.npz`` file, except object arrays; FormatError if it is damaged."""
     try:
         with open(path, "rb") as file:
             members = npz_members(file)
@@ -198,13 +194,13 @@ def load_npz(path: StrPath) -> dict[str, Array]:
 
 
 def unread_npz(path: StrPath, read: Container[str]) -> list[str]:
-    """Names of the arrays in an ``.npz`` file that are not among those that were ``read``."""
+    """Names of the arrays in an ``.npz`` file that are not in ``read``."""
     with open(path, "rb") as file:
         return [name for name in npz_members(file) if name not in read]
 
 
 def left_behind(path: StrPath, names: Iterable[object], reason: str) -> None:
-    """Log one warning that names what of a file is not read, if anything, and why."""
+    """Log one warning with the parts of a file that are not read, if any, and why."""
     words = ", ".join(map(str, names))
     if words:
         _log.warning("%s: left behind: %s (%s)", path, words, reason)

@@ -1,5 +1,4 @@
-"""Graphs of degree-corrected block models (Karrer and Newman, 2011); of one type, or as ogbn-mag
-(Hu et al., 2020)."""
+"""Degree-corrected block models (Karrer and Newman, 2011), also as ogbn-mag (Hu et al., 2020)."""
 
 from __future__ import annotations
 
@@ -22,9 +21,9 @@ _SEPARATION = 4.0  # of two class centroids, in deviations of the noise around t
 
 
 def power_weights(count: int, exponent: float, key: int) -> Float64Array:
-    """Relative expected degrees: a power law from 1, cut at sqrt(count): no pair repeats often."""
-    # Inverse transform sampling: P(X > x) = x**(1 - exponent) for x of at least 1. The half keeps
-    # the base of the power above 0.
+    """Relative expected degrees: a power law from 1, cut at sqrt(count) to avoid repeated pairs."""
+    # Inverse transform sampling: P(X > x) = x**(1 - exponent) for x >= 1. The half keeps the base
+    # above 0.
     uniform = (bit_rows(count, key)[:].numpy() + 0.5) / 2.0**63
     weights: Float64Array = np.minimum(uniform ** (-1.0 / (exponent - 1.0)), math.sqrt(count))
     return weights
@@ -32,11 +31,10 @@ def power_weights(count: int, exponent: float, key: int) -> Float64Array:
 
 @dataclass(frozen=True, eq=False)
 class Blocks:
-    """Vertices sorted by block (``order``, int32), with alias ``tables`` to draw them by weight in
-    each block.
+    """Vertices sorted by block (``order``, int32), with alias ``tables`` for weighted draws.
 
-    ``starts`` are the blocks' bounds in ``order``, shape ``(num_classes + 1,)``, ``mass`` their
-    summed weights.
+    ``starts`` are the blocks' bounds in ``order``, shape ``(num_classes + 1,)``. ``mass`` are their
+    total weights.
     """
 
     order: Ids
@@ -64,8 +62,7 @@ def draw_edges(
     key: int,
     progress: Progress | None = None,
 ) -> tuple[Ids, Ids]:
-    """Draw ``count`` edges, repeated ones included: a pair of blocks, then a vertex of each by its
-    weight."""
+    """Draw ``count`` edges, perhaps repeated: a pair of blocks, then a vertex of each by weight."""
     from . import _random
 
     dtype = np.dtype(
@@ -85,11 +82,13 @@ def draw_edges(
 
 
 def pair_shares(source: Float64Array, target: Float64Array, homophily: float) -> Float64Array:
-    """Relative share of the edges for every (source block, target block); rows add up to the
-    blocks' source weights; where the equal block is empty, or all others are, the edges go where
-    they can."""
-    # inside[b]: the share of b's edges that stays in b. The rest goes to the other blocks in
-    # proportion to their weight, target[c] / others[b]. The guards are for empty blocks.
+    """Share of the edges for every (source block, target block).
+
+    Rows add up to the source blocks' weights. If the same block is empty, or all others are, all
+    edges go to the rest.
+    """
+    # inside[b]: share of b's edges that stay in b. The others go to other blocks in proportion to
+    # their weight, target[c] / others[b]. The guards are for empty blocks.
     others = target.sum() - target
     inside = np.where(target > 0, np.where(others > 0, homophily, 1.0), 0.0)
     apart = np.where(others > 0, (1 - inside) * source / np.where(others > 0, others, 1), 0.0)
@@ -99,7 +98,7 @@ def pair_shares(source: Float64Array, target: Float64Array, homophily: float) ->
 
 
 def alias_tables(weights: Float64Array, starts: Array) -> tuple[Ids, Ids]:
-    """Alias tables over the consecutive parts of ``weights`` that ``starts`` bounds."""
+    """Alias tables of the parts of ``weights`` between ``starts``."""
     from . import _random
 
     threshold = np.zeros(len(weights), dtype=np.uint32)
@@ -115,10 +114,9 @@ def alias_tables(weights: Float64Array, starts: Array) -> tuple[Ids, Ids]:
 def noisy_features(
     labels: Tensor, num_classes: int, width: int, feature_noise: float, key: int
 ) -> Tensor:
-    """Noise around class centroids; a share of the vertices shows a random class instead of its
-    own."""
-    # Two random centroids are sqrt(2 * width) deviations apart, which this scales to one distance
-    # whatever the width.
+    """Noise around class centroids; a share of the vertices gets a random class's centroid."""
+    # Random centroids are sqrt(2 * width) deviations apart; this makes the distance independent of
+    # the width.
     centroids = normal_rows((num_classes, width), derive_key(key, 0))[:] * (
         _SEPARATION / math.sqrt(width)
     )
@@ -150,8 +148,10 @@ def citation_edges(
     key: int,
     progress: Progress | None,
 ) -> dict[EdgeType, CSC]:
-    """Draw the CSC of every edge type of :func:`~pagraph.datasets.citation`, as many edges of each
-    as ``counts`` says; a reverse type has the edge ids of the type that it reverses."""
+    """Draw the CSC of every edge type of :func:`~pagraph.datasets.citation`.
+
+    ``counts`` are the numbers of edges. A reverse type has the edge ids of its forward type.
+    """
     result: dict[EdgeType, CSC] = {}
     before = 0
     for place, (edge_type, count) in enumerate(zip(_DRAWN, counts, strict=True)):
@@ -159,7 +159,7 @@ def citation_edges(
         tell = None if progress is None else partial(_tell, progress, before, sum(counts))
         before += count
         src, dst = draw_edges(source, target, homophily, count, derive_key(key, place), tell)
-        # Nothing cites itself.
+        # No paper cites itself.
         if edge_type[0] == edge_type[2]:
             src, dst = src[src != dst], dst[src != dst]
         csc = csc_of_pairs(src, dst, len(source.order), len(target.order))

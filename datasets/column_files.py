@@ -1,5 +1,4 @@
-"""Columns of numbers that are appended to, read by position and mapped: in memory, or in unnamed
-files."""
+"""Appendable columns of numbers, in memory or in temporary files, read by position or mapped."""
 
 from __future__ import annotations
 
@@ -21,12 +20,12 @@ from .native import WORK_SUFFIX, npy_header
 
 Column = Array
 
-# Room for the header of an ``.npy`` file, which every 1-D array has in these bytes. It is written
-# last, as it says the length.
+# Room for the header of an ``.npy`` file of any 1-D array. It has the length, so it is written
+# last.
 _HEADER_BYTES = 128
-# Numbers at a time when a column changes its dtype: 8 MiB.
+# Numbers per block when a column changes its dtype: 8 MiB.
 _COPY_ITEMS = 2**20
-# Numbers that are put to their places at once: 80 MiB.
+# Numbers that are scattered at once: 80 MiB.
 _PLACED_ROWS = 2**22
 
 
@@ -41,14 +40,14 @@ class MemoryColumn:
 
     @classmethod
     def of(cls, values: Column) -> MemoryColumn:
-        """A column of numbers that are there already, and only read."""
+        """A read-only column of existing numbers."""
         column = cls(values.dtype)
         column._values = values
         return column
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """That of the numbers."""
+        """Dtype of the numbers."""
         return self._values.dtype
 
     @property
@@ -57,18 +56,17 @@ class MemoryColumn:
         return self._values.nbytes
 
     def append(self, values: Column) -> None:
-        """Put numbers behind the others."""
+        """Append numbers."""
         self._values = extended(self._values, values)
 
     def place(self, count: int, found: Iterable[Sequence[Column]]) -> None:
-        """Hold ``count`` numbers in place of all others: some places and their numbers at a time,
-        in any order."""
+        """Replace the column by ``count`` numbers, from unordered blocks of places and numbers."""
         self._values = np.empty(count, dtype=self.dtype)
         for places, numbers in found:
             self._values[places] = numbers
 
     def flush(self) -> None:
-        """Do nothing: all can be read."""
+        """Do nothing: numbers in memory can be read."""
 
     def read(self, begin: int, end: int) -> Column:
         """The numbers from ``begin`` to ``end``, which the next :meth:`append` may move."""
@@ -83,21 +81,20 @@ class MemoryColumn:
         return torch.from_numpy(self._values)
 
     def remove(self) -> None:
-        """Do nothing: no file is left."""
+        """Do nothing: there is no file."""
 
 
 def extended(values: Column, more: Column) -> Column:
-    """Append in place: large memory is remapped and not copied, so that it is never needed
-    twice."""
+    """Append in place: large memory is remapped rather than copied, so the peak stays low."""
     if (
         values.dtype == np.int32
         and len(more)
         and not (more.min() >= -(2**31) and more.max() < 2**31)
     ):
-        # Once: the column stays wide from here on.
+        # Happens once: the column stays wide.
         values = values.astype(np.int64)
     begin = len(values)
-    # Without the check of references, which counts the caller's too: no view is handed out.
+    # No check of references, which would count the caller's; there are no views.
     values.resize(begin + len(more), refcheck=False)
     values[begin:] = more
     return values
@@ -107,7 +104,7 @@ class Scratch:
     """Column files in a folder, closed and deleted when the ``with`` block ends.
 
     Args:
-        folder: For the files. Its maker sees to it that nothing is left if the process is killed.
+        folder: For the files. Its creator removes it if the process is killed.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -129,10 +126,9 @@ class Scratch:
 
 
 class ColumnFile:
-    """A column in a file: what does not fit into memory while a graph is made. :class:`Scratch`
-    makes them.
+    """A column in a file, for data larger than memory. Made by :class:`Scratch`.
 
-    int32 becomes int64 with the first number that needs it, once, by a copy.
+    int32 becomes int64 with the first number that needs it, by one copy.
     """
 
     def __init__(self, path: Path, dtype: npt.DTypeLike, scratch: Scratch) -> None:
@@ -149,12 +145,12 @@ class ColumnFile:
 
     @property
     def nbytes(self) -> int:
-        """None in memory."""
+        """Bytes in memory: none."""
         return 0
 
     def append(self, values: Column) -> None:
-        """Write numbers behind the others."""
-        # Numbers of a wider dtype may all fit; looking at them is cheaper than a wider file.
+        """Append numbers."""
+        # Numbers of a wider dtype may still fit; checking is cheaper than a wider file.
         wider = len(values) > 0 and self.dtype == np.int32 != values.dtype
         if wider and not (values.min() >= -(2**31) and values.max() < 2**31):
             self.cast(np.int64)
@@ -162,10 +158,12 @@ class ColumnFile:
         self._count += len(values)
 
     def place(self, count: int, found: Iterable[Sequence[Column]]) -> None:
-        """Put ``count`` numbers into an empty column: some places and their numbers at a time, in
-        any order."""
-        # In files of a range of places first: writing here and there in one that is larger than
-        # memory takes most of the time.
+        """Fill an empty column with ``count`` numbers, from blocks of places and numbers.
+
+        Blocks come in any order.
+        """
+        # First into a file per range of places: random writes to a file larger than memory would
+        # take most of the time.
         files = [self._scratch.column(np.int32) for _ in range(0, count, _PLACED_ROWS)]
         for places, numbers in found:
             part = (places // _PLACED_ROWS).astype(np.int16)
@@ -183,20 +181,19 @@ class ColumnFile:
             file.remove()
 
     def flush(self) -> None:
-        """Let :meth:`read` see what was appended."""
+        """Make appended numbers visible to :meth:`read`."""
         self._file.flush()
 
     def close(self) -> None:
-        """End appending: many files may be read in turn that cannot all be open."""
+        """End appending: not all files could be open at once."""
         self._file.close()
 
     def read(self, begin: int, end: int) -> Column:
-        """The numbers from ``begin`` to ``end``, as an array of its own; any thread may read what
-        was flushed."""
-        # By path and not by the open file, whose position the threads would share.
+        """A copy of the flushed numbers from ``begin`` to ``end``. Thread-safe."""
+        # By path: threads would share the open file's position.
         offset = _HEADER_BYTES + begin * self.dtype.itemsize
         values = np.fromfile(self.path, self.dtype, end - begin, offset=offset)
-        # `fromfile` returns what there is, without a word.
+        # `fromfile` silently returns fewer numbers.
         if len(values) != end - begin:
             raise OSError(
                 f"{self.path} must hold {end} numbers, it was shortened to {begin + len(values)}"
@@ -204,7 +201,7 @@ class ColumnFile:
         return values
 
     def cast(self, dtype: npt.DTypeLike) -> None:
-        """Store the numbers in another dtype, which holds them all; nothing if it is theirs."""
+        """Store the numbers in another dtype, which must hold all of them."""
         if np.dtype(dtype) == self.dtype:
             return
         self.flush()
@@ -212,14 +209,13 @@ class ColumnFile:
         for begin in range(0, self._count, _COPY_ITEMS):
             other.append(self.read(begin, min(begin + _COPY_ITEMS, self._count)))
         self._file.close()
-        # The open file moves along with its name.
+        # The open file follows the rename.
         os.replace(other.path, self.path)
         self._file = other._file
         self.dtype = other.dtype
 
     def mapped(self) -> Tensor:
-        """Take the numbers as a tensor over the file, which goes with the tensor, unless it is
-        moved before."""
+        """Map the file as a tensor; unless moved, the file is deleted with the tensor."""
         self.flush()
         self._file.seek(0)
         header = npy_header(self.dtype, (self._count,))
@@ -234,18 +230,18 @@ class ColumnFile:
         mapping = MappedFile.of(tensor)
         assert mapping is not None
         mapping.is_read_once = True
-        # At the end of the process the scratch has deleted it.
+        # Not at exit: the scratch has deleted it by then.
         weakref.finalize(mapping, self._delete).atexit = False
         self._is_mapped = True
         return tensor
 
     def remove(self) -> None:
-        """Close and delete the file, which goes with the tensor where it is mapped."""
+        """Close and delete the file; a mapped one is deleted with its tensor."""
         if not self._is_mapped:
             self._delete()
 
     def _delete(self) -> None:
-        with contextlib.suppress(OSError):  # a full disk: what is not written yet is not wanted
+        with contextlib.suppress(OSError):  # disk full: unwritten data is not needed
             self._file.close()
         self.path.unlink(missing_ok=True)
 
@@ -254,5 +250,5 @@ Store = MemoryColumn | ColumnFile
 
 
 def new_column(scratch: Scratch | None, dtype: npt.DTypeLike) -> Store:
-    """An empty column in a file, or in memory where there is no place for files."""
+    """An empty column in a file, or in memory without ``scratch``."""
     return MemoryColumn(dtype) if scratch is None else scratch.column(dtype)

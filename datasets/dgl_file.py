@@ -1,7 +1,7 @@
-"""Reads files of ``dgl.save_graphs`` without DGL.
+"""Reader of ``dgl.save_graphs`` files, without DGL.
 
-DGL's own reader trusts what is in a file: over a damaged one it ends the process, writes anywhere,
-or returns something else.
+DGL's own reader trusts the file. On a damaged one it may abort the process, write out of bounds, or
+return wrong data.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ..system.checks import StrPath
 from .arrays import bool_mask
 from .edges import check_size
 
-# What a file, and each kind of object in it, begins with.
+# Magic numbers of a file, and of each kind of object in it.
 _FILE = 0xDD2E4FF046B4A13F
 _TENSORS = 0xDD5A9FBE3FA2443F
 _HETEROGRAPH = 0xDD589FBE35224ABF
@@ -34,7 +34,7 @@ _ARRAY = 0xDD5E40F096B4A13F
 
 _HEADER_BYTES = 4096
 _LAYOUTS = {"coo": 1, "csr": 2, "csc": 4}
-_OLD_LAYOUTS = {1: 1, 2: 2, 3: 4}  # of DGL 0.5, which saved one of them
+_OLD_LAYOUTS = {1: 1, 2: 2, 3: 4}  # DGL 0.5 saved only one layout
 _DTYPES = {
     (0, 8): torch.int8,
     (0, 16): torch.int16,
@@ -46,7 +46,7 @@ _DTYPES = {
     (2, 64): torch.float64,
     (4, 16): torch.bfloat16,
 }
-"""By DGL's code of the kind, and the bits."""
+"""Dtypes by DGL's code of the kind and the bits."""
 _CPU = 1
 
 Named = dict[str, Tensor]
@@ -55,7 +55,7 @@ Named = dict[str, Tensor]
 def read_dgl(path: StrPath) -> Graph:
     """Read the first graph of a file that ``dgl.save_graphs`` wrote, with all its fields.
 
-    DGL saves bools as uint8: fields whose names end in ``mask`` become bool again.
+    DGL saves bool as uint8, so fields whose names end in ``mask`` become bool again.
     """
     graph = load_saved_graph(path)
     owners = [graph.node_fields(t) for t in graph.node_types] + [
@@ -69,9 +69,9 @@ def read_dgl(path: StrPath) -> Graph:
 
 
 def load_saved_graph(path: StrPath, index: int = 0) -> Graph:
-    """Read one graph from a file that ``dgl.save_graphs`` wrote, with its fields as they are there.
+    """Read one graph from a file that ``dgl.save_graphs`` wrote, with its fields unchanged.
 
-    Ids are narrowed to int32 where they fit. Nothing is unpickled, and DGL is not needed.
+    Ids are narrowed to int32 if they fit. Nothing is unpickled, and DGL is not needed.
 
     Raises:
         FileNotFoundError: There is no such file.
@@ -104,7 +104,7 @@ def load_saved_tensors(path: StrPath) -> Named:
 
 @dataclass(frozen=True)
 class _Matrix:
-    """Edges as a file has them: both ends of each (COO), or rows of other ends (CSR)."""
+    """Edges as stored: both ends of each (COO), or the other ends by row (CSR)."""
 
     num_rows: int
     num_cols: int
@@ -115,7 +115,7 @@ class _Matrix:
 
 @dataclass(frozen=True)
 class _Saved:
-    """A graph as a file has it; nothing is known of whether its parts fit each other."""
+    """A graph as stored; its parts are not checked against each other."""
 
     types: _Matrix  # an edge for each edge type, between vertex types
     relations: list[dict[str, _Matrix]]
@@ -127,7 +127,7 @@ class _Saved:
 
 
 class _Reader:
-    """Values of a file one after the other, each bounded by what is left of it.
+    """Reads values of a file in order, each bounded by the rest of the file.
 
     Args:
         path: The file's name, for errors.
@@ -141,8 +141,8 @@ class _Reader:
         self._skips = False
 
     def graph(self, index: int) -> _Saved:
-        """The graph of that number."""
-        # A shorter file has no number to compare.
+        """The graph with number ``index``."""
+        # A shorter file has no magic number.
         if self._size < 8 or self._number() != _FILE:
             raise self._wrong("it does not begin like one")
         version = self._number()
@@ -152,7 +152,7 @@ class _Reader:
         count = self._after_header(version)
         if not 0 <= index < count:
             raise FormatError(f"{self._path} must hold graph {index}, it holds {count}")
-        # Objects do not say their length: to skip a graph it has to be parsed, without arrays.
+        # Objects have no length field, so skipping a graph means parsing it, without arrays.
         read = self._graph if version == 2 else self._old_graph
         self._skips = True
         for _ in range(index):
@@ -161,21 +161,21 @@ class _Reader:
         return read()
 
     def tensors(self) -> Named:
-        """The tensors of a file that has nothing else."""
+        """The tensors of a file that holds nothing else."""
         if self._size < 8 or self._number() != _TENSORS:
             raise self._wrong("it does not begin like a file of tensors")
         count = self._number()
-        found = self._named()  # it says again how many there are
+        found = self._named()  # repeats their number
         if len(found) != count or self._left():
             raise self._wrong(f"{len(found)} tensors where {count} are announced")
         return found
 
     def _after_header(self, version: int) -> int:
-        """The number of graphs; the file is then at the first of them."""
+        """The number of graphs; leaves the file at the first of them."""
         if version == 2:
             count = self._number()
             self._seek(_HEADER_BYTES)
-            self._seek(self._number())  # behind the labels of graphs
+            self._seek(self._number())  # skip the labels of graphs
             return count
         self._seek(_HEADER_BYTES)
         count = self._number()
@@ -216,7 +216,7 @@ class _Reader:
         self._expect(_RELATION)
         code = self._number()
         self._number()  # the layouts that the user allowed
-        # With the upper half set, the lower bits are a set of layouts; else it is one's number.
+        # If the upper half is set, the lower bits are a set of layouts; else it is a layout's code.
         codes = code & 0xFF if code >> 32 else _OLD_LAYOUTS.get(code, 0)
         if not codes & 7:
             raise self._wrong(f"edges in the layout {code}")
@@ -257,8 +257,8 @@ class _Reader:
             raise self._wrong(
                 f"an array of the kind {kind} of {bits} bits, {lanes} times, on device {device}"
             )
-        # Bounded by what is left before anything is allocated, here and below: a file of some bytes
-        # may claim arrays of terabytes.
+        # Bounded by the rest of the file before any allocation, here and below: a tiny file may
+        # claim arrays of terabytes.
         if not 0 <= dims <= self._left() // 8:
             raise self._wrong(f"an array of {dims} dimensions")
         shape = self._integers(dims, np.int64)
@@ -283,7 +283,7 @@ class _Reader:
             text = content.decode()
         except UnicodeDecodeError:
             text = "\0"  # refused below, as control characters are
-        if not text.isprintable():  # a terminal may take other characters for commands
+        if not text.isprintable():  # others may be control sequences of a terminal
             raise self._wrong(f"the name {content!r}"[:200])
         return text
 
@@ -291,7 +291,7 @@ class _Reader:
         return self._integers(self._length(8), np.int64)
 
     def _length(self, item_bytes: int = 1) -> int:
-        """How many items follow, of so many bytes at least."""
+        """The number of items that follow, each of at least ``item_bytes``."""
         count = self._number()
         if count > self._left() // item_bytes:
             raise self._wrong("it ends too early")
@@ -328,7 +328,7 @@ class _Reader:
 
 
 def _graph(path: str, saved: _Saved) -> Graph:
-    """The graph of what a file has, or ValueError where its parts do not fit each other."""
+    """The stored graph, or ValueError if its parts do not match."""
     names = saved.node_names
     counts = dict(zip(names, saved.counts, strict=True))
     if len(counts) != len(names):
@@ -354,15 +354,14 @@ def _graph(path: str, saved: _Saved) -> Graph:
 
 
 def _type_ends(saved: _Saved) -> list[tuple[int, int]]:
-    """The vertex types at both ends of each edge type, by their numbers."""
+    """The numbers of the vertex types at both ends of each edge type."""
     types = _rows("edge types", saved.types, len(saved.node_names), len(saved.node_names))
     src, dst = _by_id(types)
     return list(zip(dst.tolist(), src.tolist(), strict=True))  # rows are the sources
 
 
 def _in_edges(layouts: dict[str, _Matrix], num_src: int, num_dst: int) -> CSC:
-    """The in-edges of one edge type. Neighbours are in DGL's own order, which a seed's draws depend
-    on."""
+    """The in-edges of one edge type, in DGL's order of neighbours, on which seeded draws depend."""
     made = []
     if "csc" in layouts:
         made.append(_rows("in-edges", layouts["csc"], num_dst, num_src))
@@ -371,14 +370,14 @@ def _in_edges(layouts: dict[str, _Matrix], num_src: int, num_dst: int) -> CSC:
         _check_shape("edges", edges, num_src, num_dst)
         if edges.ids.numel():
             raise ValueError(f"edges by their ends must have no ids, got {edges.ids.numel()}")
-        # Without ids of their own: an edge's id is its place, which `from_coo` keeps.
+        # An edge's id is its position, which `from_coo` keeps.
         made.append(CSC.from_coo(edges.rows, edges.cols, (num_src, num_dst)))
     if "csr" in layouts:
         made.append(
             _without_counting(_rows("out-edges", layouts["csr"], num_src, num_dst).transpose())
         )
-    # A file may hold the same edges twice or three times. If they differed, what a model sees would
-    # depend on DGL's choice of a layout.
+    # A file may hold the same edges in several layouts. If these differed, the graph would depend
+    # on DGL's choice of a layout.
     for other in made[1:]:
         pairs = zip(_by_id(made[0]), _by_id(other), strict=True)
         if not all(torch.equal(one.long(), two.long()) for one, two in pairs):
@@ -387,8 +386,7 @@ def _in_edges(layouts: dict[str, _Matrix], num_src: int, num_dst: int) -> CSC:
 
 
 def _rows(name: str, matrix: _Matrix, num_rows: int, num_cols: int) -> CSC:
-    """The rows of a matrix as those of a CSC. All are looked at as wide as they are, and only then
-    narrowed."""
+    """The rows of a matrix as a CSC; ids are checked before they are narrowed."""
     _check_shape(name, matrix, num_rows, num_cols)
     ids = matrix.ids if matrix.ids.numel() else None
     wide = CSC(matrix.rows, matrix.cols, num_cols, ids)
@@ -398,7 +396,7 @@ def _rows(name: str, matrix: _Matrix, num_rows: int, num_cols: int) -> CSC:
             f"indptr of {name} must have {num_rows + 1} entries, got {wide.num_dst + 1}"
         )
     if ids is not None:
-        # A permutation: all in range and none twice. Fields are stored by these ids.
+        # Must be a permutation: fields are stored by these ids.
         check_range("edge ids", ids, len(ids))
         seen = torch.zeros(len(ids), dtype=torch.bool, device="cpu")
         seen[ids.long()] = True
@@ -411,7 +409,7 @@ def _rows(name: str, matrix: _Matrix, num_rows: int, num_cols: int) -> CSC:
 
 
 def _without_counting(csc: CSC) -> CSC:
-    """Without ids that only count: one random read less for each edge."""
+    """The CSC without ids that equal positions, which saves a random read per edge."""
     ids = csc.edge_ids
     if ids is None or bool((ids[1:] < ids[:-1]).any()):
         return csc

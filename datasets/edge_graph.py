@@ -1,5 +1,4 @@
-"""Graphs of edges that a file or an object holds: compressed in memory or in files, with the fields
-of their rows."""
+"""Graphs from edges of a file or an object, compressed in memory or in files, with fields."""
 
 from __future__ import annotations
 
@@ -19,13 +18,13 @@ from .column_files import MemoryColumn, Store
 from .edge_sort import EdgeColumns, InFiles, append_reverse, check_ends, sort_edges
 from .edges import Ids, check_size, count_nodes
 
-# Rows at a time, where not all of them need fit into memory.
+# Rows per block, if all may not fit into memory.
 _BLOCK_ROWS = 2**20
 
 
 @dataclass(frozen=True, eq=False)
 class GivenEdges:
-    """Edges of one type: where they are, their ends, not checked yet, and their fields."""
+    """Edges of one type: where they are, their unchecked ends, and their fields."""
 
     where: str
     ends: EdgeColumns
@@ -34,11 +33,12 @@ class GivenEdges:
     def compressed(
         self, files: InFiles | None, *, undirected: bool = False
     ) -> tuple[CSC, dict[str, Tensor]]:
-        """Their CSC and their fields, with the other direction of each edge but self-loops if
-        ``undirected``, which gets the same rows.
+        """Their CSC and fields.
+
+        If ``undirected``, each edge but self-loops gets a reverse edge with the same rows.
 
         Raises:
-            FormatError: An id is out of range, or a field has another number of rows.
+            FormatError: An id is out of range, or a field has a wrong number of rows.
         """
         for name, values in self.fields.items():
             if len(values) != self.ends.num_edges:
@@ -54,7 +54,7 @@ class GivenEdges:
         return csc, fields
 
     def _both_ways(self, rows: Tensor, files: InFiles | None) -> Tensor:
-        """The rows of all edges, then those of the other direction."""
+        """The rows of all edges, then those of the reverse edges."""
         if files is None:
             src, dst = self.ends.read(0, self.ends.num_edges)
             values = rows.numpy()
@@ -66,7 +66,7 @@ class GivenEdges:
 
 
 def copied(rows: Tensor, dtype: torch.dtype, files: InFiles) -> Store:
-    """All numbers of some rows in another dtype."""
+    """A copy of all rows in another dtype."""
     as_numpy = torch.empty(0, dtype=dtype, device="cpu").numpy().dtype
     column = files.scratch.column(as_numpy)
     for begin in range(0, len(rows), _BLOCK_ROWS):
@@ -85,16 +85,16 @@ def build_graph(
     undirected: bool = False,
     files: InFiles | None = None,
 ) -> Graph:
-    """Build the graph of the edges that ``path`` holds, in both directions if ``undirected``.
+    """Build the graph of edges, with reverse edges if ``undirected``.
 
     Args:
         path: The file, for errors.
         src: Source ids.
         dst: Target ids.
         num_nodes: Number of vertices. Default: the largest id plus 1.
-        edata: Edge fields in the file's order; the other direction of an edge gets the same rows.
-        undirected: Add the other direction of each edge but self-loops.
-        files: For edges that need not fit into memory. Default: all is in memory.
+        edata: Edge fields in the file's order; a reverse edge gets the same rows.
+        undirected: Add the reverse of each edge but self-loops.
+        files: For edges larger than memory. Default: all is in memory.
 
     Raises:
         FormatError: Ids are not below ``num_nodes``, a field has another length, or the vertices do

@@ -1,7 +1,7 @@
-"""Reads edge lists in text line by line: the definition of what an edge list is.
+"""Line-by-line reader of text edge lists, which defines the format.
 
-Large files are read by DuckDB (:mod:`~pagraph.datasets.edge_text`), which is 20 times as fast and
-must give the same; what it cannot read is read here, and every error names the line that is wrong.
+DuckDB reads large files 20x faster (:mod:`~pagraph.datasets.edge_text`) and must give the same
+result. Files that it cannot read are read here, so that every error names the line.
 """
 
 from __future__ import annotations
@@ -37,33 +37,33 @@ from .text_blocks import (
     separator_of,
 )
 
-# Lines of Unix, Windows and old Macs alike.
+# Lines of Unix, Windows and old Macs.
 _LINE = re.compile(rb"[^\r\n]+")
 # Spaces, tabs, commas and semicolons separate; several spaces are one separator.
 _FIELD = re.compile(rb"[^ \t,;]+")
-# Two integers at the beginning of a line, and the text behind them. At most 99 digits: Python takes
-# quadratic time for the digits of a hostile line.
+# Two integers at the start of a line, and the text behind them. At most 99 digits, since Python
+# takes quadratic time to parse the digits of a hostile line.
 _EDGE = re.compile(
     rb"([+-]?\d{1,99})(?=[ \t,;])[ \t]*[,;]?[ \t]*([+-]?\d{1,99})(?![^ \t,;])[ \t]*[,;]?[ \t]*([^ "
     rb"\t,;]*)"
 )
 _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
 BLANKS = " \t\r\n"
-"""What is no part of a word at its ends."""
+"""Characters that are stripped from the ends of a word."""
 _HEADER_WORDS = SOURCE_WORDS | TARGET_WORDS
-# A word of 16 letters, measured: 154 bytes in the dictionary, 232 while the words are sorted.
+# Measured for a word of 16 letters: 154 bytes in the dictionary, 232 while words are sorted.
 _WORD_BYTES = 240
 
 
 def header_of(line: bytes, header: bool | None) -> list[str] | None:
-    """The names in a file's first line of integers, or None if it is an edge.
+    """The names in the first line of a file of integers, or None if it is an edge.
 
     Args:
         line: The line.
-        header: What the user said; None: it is a header if it has no numbers.
+        header: The user's choice; None: it is a header if it has no numbers.
     """
     fields = _FIELD.findall(line)[:2]
-    # An edge of integers begins with one; a header whose second word is a number is none of ours.
+    # A line with a number among its first two words is no header.
     has_numbers = not fields or any(
         _is_number(field.decode("utf-8", "replace")) for field in fields
     )
@@ -73,7 +73,7 @@ def header_of(line: bytes, header: bool | None) -> list[str] | None:
 
 
 def _is_number(word: str) -> bool:
-    """Whether a word is a number, which no column is called: 1.5 is no id, and no name either."""
+    """Whether a word is a number, and so no column's name: 1.5 is neither an id nor a name."""
     return _NUMBER.fullmatch(word) is not None
 
 
@@ -81,7 +81,7 @@ def names_in(line: str, separator: str | None) -> list[str]:
     """The names of columns in a line."""
     try:
         words = cut(line, separator)
-    except OpenQuoteError:  # said where the lines are read
+    except OpenQuoteError:  # reported when the lines are read
         words = line.split(separator)
     return [name.strip(' \t"') for name in words]
 
@@ -94,8 +94,7 @@ def read_integer_lines(reading: Reading) -> None:
         FormatError: A number that was asked for is none.
     """
     rows = reading.rows
-    # A header is looked for in the first line that is neither empty nor a comment, which may come
-    # in a later block.
+    # The first line that is neither empty nor a comment may be a header, perhaps in a later block.
     begun = False
     separator: str | None = None
     for block in read_blocks(rows.path, progress=reading.progress):
@@ -105,21 +104,21 @@ def read_integer_lines(reading: Reading) -> None:
             separator = separator_of(line)
             names = header_of(line, reading.header)
             if names is not None:
-                # As a comment it stays in the block, so that numbers of lines in errors stay right.
+                # Turned into a comment, so that line numbers in errors stay right.
                 block = Block(block.data[:begin] + b"#" + block.data[begin:], block.first_line)
             found = _columns(reading, names, line, block) if begun else []
             rows.restart(found)
         if separator is not None:
             _check_quotes(rows.path, block, separator)
         _add_lines(rows, found, block)
-        # After each block: a file of terabytes is refused before the system runs out of memory.
+        # Checked after each block, so that huge files fail before the system runs out of memory.
         check_fits(rows.path, rows.nbytes, "edges")
     if not begun:  # no edges, but fields of them
         rows.restart(reading.columns or [EdgeColumn(field) for field in reading.asked.fields])
 
 
 def _check_quotes(path: StrPath, block: Block, separator: str) -> None:
-    """Refuse a field that goes on in the next line: what stands there might look like an edge."""
+    """Refuse a field that continues in the next line, which might look like an edge."""
     if b'"' not in block.data:
         return
     for match in _LINE.finditer(block.data):
@@ -136,15 +135,15 @@ def _columns(
     try:
         return reading.asked.found(reading.path, names, separator_of(line))
     except FormatError:
-        # In a file of words the first line need not be a header: NotIntegersError comes first, by
-        # which the caller falls back to words.
+        # In a file of words, the first line may be an edge. Then NotIntegersError is raised here
+        # first, and the caller falls back to words.
         _add_lines(EdgeRows(reading.path), [], block)
         raise
 
 
 def _add_lines(rows: EdgeRows, columns: Sequence[EdgeColumn], block: Block) -> None:
     path = rows.path
-    # Typed arrays grow at 8 bytes a number; a list of integers would take 36.
+    # Typed arrays take 8 bytes per number; a list of integers would take 36.
     src = array.array("q")
     dst = array.array("q")
     begins = array.array("q")
@@ -156,7 +155,7 @@ def _add_lines(rows: EdgeRows, columns: Sequence[EdgeColumn], block: Block) -> N
         edge = _EDGE.match(line)
         try:
             if edge is None:
-                raise OverflowError  # as an integer beyond 64 bits does below
+                raise OverflowError  # like an integer beyond 64 bits below
             src.append(int(edge[1]))
             dst.append(int(edge[2]))
         except OverflowError:
@@ -195,8 +194,7 @@ def _number(column: EdgeColumn, text: bytes | str) -> int | float:
 
 
 def _field(line: bytes, column: EdgeColumn, third: bytes) -> bytes | str:
-    """The text of a column; ``third`` is what stands behind the ids, however fields are
-    separated."""
+    """The text of a column; ``third`` is the field after the ids, for any separator."""
     separator = (column.separator or "").encode()
     if column.place == 2 and (not separator or line.count(separator) < 2):
         return third
@@ -213,7 +211,7 @@ def _add_numbers(
     numbers: Sequence[Sequence[float]],
     where: Callable[[int], str],
 ) -> None:
-    """Add the numbers of some lines; ``where`` says the file and the line of one."""
+    """Add the numbers of some lines; ``where`` names the file and line, for errors."""
     for place, (column, values) in enumerate(zip(columns, numbers, strict=True)):
         if not rows.is_kept(place):
             continue
@@ -227,11 +225,10 @@ def _add_numbers(
 
 
 def read_word_lines(reading: Reading) -> None:
-    """Read a text (UTF-8) whose ids are any words; vertices are numbered in the order of their
-    words' bytes.
+    """Read a UTF-8 text whose ids are words; vertices are numbered in byte order of the words.
 
     Raises:
-        FormatError: A line has no two ids, or no number that was asked for; it is no UTF-8; the
+        FormatError: A line lacks two ids, or a number that was asked for; it is not UTF-8; the
             first line may be a header or an edge.
     """
     rows = reading.rows
@@ -241,7 +238,7 @@ def read_word_lines(reading: Reading) -> None:
     columns: list[EdgeColumn] = []
     delimiter: str | None = None
     begun = False
-    guessed = ""  # the first line, where nothing says whether it is a header
+    guessed = ""  # the first line, if it is unknown whether it is a header
     for block in read_blocks(path, progress=reading.progress):
         lines = _text_lines(path, block)
         if not begun and lines:
@@ -264,7 +261,7 @@ def read_word_lines(reading: Reading) -> None:
         lines_read = [f"{path}, line {number}" for number, _ in lines] if columns else []
         _add_numbers(rows, columns, numbers, lines_read.__getitem__)
         check_fits(path, rows.nbytes + 8 * len(ends) + _WORD_BYTES * len(places), "edges")
-    # A vertex of an edge list usually comes again. A first line of words that never do is either.
+    # Vertices usually repeat. If the first line's words never do, it may be a header or an edge.
     if guessed and len(ends) > 2 and not set(ends[:2]) & set(ends[2:]):
         raise unsure_header(path, guessed)
     order, rows.original_id = _sorted_words(list(places))
@@ -281,10 +278,10 @@ def _cut(path: StrPath, number: int, line: str, delimiter: str | None) -> list[s
 
 
 def words_are_header(names: Sequence[str], reading: Reading) -> tuple[bool, bool]:
-    """Whether a first line of words is a header, and whether that is unsure.
+    """Whether a first line of words is a header, and whether that is uncertain.
 
-    It is one if the user says so, if both ids' columns have well-known names, or if an option
-    names one of the columns behind them.
+    It is a header if the user says so, if the columns of both ids have well-known names, or if an
+    option names a later column.
     """
     if reading.header is not None:
         return reading.header, False
@@ -295,7 +292,7 @@ def words_are_header(names: Sequence[str], reading: Reading) -> tuple[bool, bool
 
 
 def unsure_header(path: StrPath, line: str) -> FormatError:
-    """The error for a first line that is a header or an edge."""
+    """The error for a first line that may be a header or an edge."""
     return FormatError(
         f"{path}, line {line[:80]!r} may be a header or an edge, as no other line has its "
         "ids: header=True or "
@@ -325,8 +322,7 @@ def _append_fields(
 
 
 def _text_lines(path: StrPath, block: Block) -> list[tuple[int, str]]:
-    """List number and text, without blanks around it, of the lines that are neither empty nor
-    comments."""
+    """Number and stripped text of the lines that are neither empty nor comments."""
     try:
         text = block.data.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -339,9 +335,9 @@ def _text_lines(path: StrPath, block: Block) -> list[tuple[int, str]]:
 
 
 def _sorted_words(names: list[str]) -> tuple[Int64Array, Tensor]:
-    """The place of each word among the sorted ones, and these as rows of bytes."""
+    """The rank of each word, and the sorted words as rows of bytes."""
     check_words(names)
-    # Sorted by bytes, which in UTF-8 is the order of the characters' code points.
+    # Sorted by bytes, which in UTF-8 is the order of code points.
     encoded = np.array([name.encode() for name in names], dtype=np.bytes_)
     order = np.argsort(encoded, kind="stable")
     place = np.empty(len(order), dtype=np.int64)

@@ -1,5 +1,4 @@
-"""Reads edge lists into graphs: text with two ids per line, plain or packed, KONECT's variant, and
-columns of Parquet."""
+"""Readers of edge lists: text with two ids per line (also compressed), KONECT, and Parquet."""
 
 from __future__ import annotations
 
@@ -33,15 +32,15 @@ from .text_blocks import first_line, read_blocks
 LEFT_TO_RIGHT: EdgeType = ("left", "to", "right")
 RIGHT_TO_LEFT: EdgeType = ("right", "rev_to", "left")
 
-# KONECT's head: the kind of network, perhaps a second line with the numbers of edges, sources and
-# targets. At most 19 digits, as of the largest 64-bit integer.
+# KONECT's head: the kind of network, and perhaps a second line with the numbers of edges, sources
+# and targets, of at most 19 digits (64 bits).
 _HEAD = re.compile(rb"%\s*(sym|asym|bip)\b[^\n]*(?:\n%\s*(\d{1,19})\s+(\d{1,19})\s+(\d{1,19}))?")
 
 
-# Edges whose ids are looked at together: 16 MiB.
+# Edges whose ids are read together: 16 MiB.
 _BLOCK_ROWS = 2**20
-# For an id while others are merged into the sorted ids: 8 bytes in these, in the concatenation, in
-# its sorted copy, and in the result.
+# Per id while ids are merged: 8 bytes each in the sorted ids, the concatenation, its sorted copy,
+# and the result.
 _ID_BYTES = 32
 
 
@@ -53,7 +52,7 @@ def asked_columns(
     skip_columns: str | Sequence[str] = (),
     missing: float | None = None,
 ) -> AskedColumns:
-    """The columns that options ask for; all with a name but ``skip_columns`` where none does.
+    """The columns that options ask for. Without any: all named ones but ``skip_columns``.
 
     Raises:
         ValueError: Two columns would become one field, or one is asked for and skipped.
@@ -79,7 +78,7 @@ def asked_columns(
 
 
 def _number_text(number: float | None) -> str:
-    """A number as a file would have it."""
+    """A number as text, as in a file."""
     if number is None:
         return ""
     if isinstance(number, bool) or not isinstance(number, int | float):
@@ -108,42 +107,41 @@ def read_edge_list(
     files: InFiles | None = None,
     progress: Progress | None = None,
 ) -> Graph:
-    """Read a graph from an edge list: a text file with one edge a line, or Parquet; edge ids follow
-    the lines.
+    """Read a graph from an edge list: a text file with one edge per line, or Parquet.
 
-    Empty lines are ignored, and those that begin with ``#`` or ``%``. Where columns have names and
-    none is asked for, all that hold numbers become edge fields of their names; of Parquet also
-    booleans, times, categories and repeating texts, see ``docs/formats.md``. The file is read in
-    blocks: besides the edges only a fixed amount is held.
+    Edge ids follow the lines. Empty lines are ignored, and lines that begin with ``#`` or ``%``. If
+    columns have names and none is asked for, all columns of numbers become edge fields. In Parquet,
+    so do booleans, times, categories and repeating texts, see ``docs/formats.md``. The file is read
+    in blocks, so memory is bounded apart from the edges.
 
     Args:
         path: Text, plain or gzipped, or Parquet if the name ends in ``.parquet``.
         num_nodes: Number of vertices. Default: the largest id plus 1.
-        relabel: Take any integers or words as ids and number the vertices in their sorted order;
-            the vertex field ``original_id`` keeps them (words as UTF-8 bytes, padded with zeros).
-        undirected: The file names every edge once: store both directions.
-        weight: Name of an edge field for the weights, or several: the columns of these names where
-            the columns have names, else the third field of every line. A field gets the dtype that
-            holds all of its numbers, int64, float32 or float64; "NAME:DTYPE" says which, or int32,
-            and rounds floats to it.
-        field: More columns to keep, in the same way.
+        relabel: Accept any integers or words as ids, and number vertices in their sorted order. The
+            vertex field ``original_id`` keeps them (words as zero-padded UTF-8 bytes).
+        undirected: The file has every edge once: store both directions.
+        weight: Name of one or several edge fields for weights: the columns of these names, or
+            without names the third field of every line. A field gets the dtype that holds all of
+            its numbers: int64, float32 or float64. "NAME:DTYPE" sets it, also to int32, and rounds
+            floats.
+        field: Further columns to keep, in the same way.
         time: The column that becomes the edge field ``time``; fractions are float64.
-        skip_columns: Where none is asked for: columns that become no fields.
-        missing: The number that stands for missing ones, such as -1 or ``float("nan")``. Default:
-            they are errors in a column that is asked for, and others that miss one stay behind.
-        header: Whether a text's first line names the fields. Default: where it has no numbers; of
-            words where both are well-known ("source", "target") or an option names one of the
-            others, and an edge where one of them is an id of another line.
-        files: For edges that need not fit into memory, with a progress of their own. Of vertices
-            that are numbered anew the sorted ids are in memory, 8 bytes a vertex, or the words'.
+        skip_columns: Columns to ignore if none is asked for.
+        missing: Replacement for missing numbers, such as -1 or ``float("nan")``. Default: missing
+            numbers are errors in columns that are asked for; other columns with any are left out.
+        header: Whether a text's first line names the fields. Default: if it has no numbers. For
+            words: if both ids' names are well-known ("source", "target"), or an option names
+            another column. It is an edge if one of its ids is in another line.
+        files: For edges larger than memory, with their own progress. With ``relabel``, the sorted
+            ids (8 bytes per vertex) or words stay in memory.
         progress: Called with the bytes read and the file's size.
 
     Raises:
-        FormatError: A line or row cannot be read, no dtype holds all numbers of a field, there is
-            no column of its name, a first line of words may be a header or an edge, or the file is
-            no whole gzip or Parquet file.
+        FormatError: A line or row cannot be read, no dtype holds all numbers of a field, a column
+            is missing, a first line of words may be a header or an edge, or a gzip or Parquet file
+            is incomplete.
         ValueError: An id is negative, not below ``num_nodes``, or much larger than the number of
-            edges, and ``relabel`` is not set; or ids that are numbered anew do not fit into memory.
+            edges, without ``relabel``; or relabelled ids do not fit into memory.
     """
     asked = asked_columns(
         weight=weight, field=field, time=time, skip_columns=skip_columns, missing=missing
@@ -154,13 +152,12 @@ def read_edge_list(
         files = replace(files, progress=part_of(files.progress, 0.6, 1))
     rows = EdgeRows(path, None if files is None else files.scratch)
     _read(Reading(rows, header, asked, None, room, progress), num_nodes, relabel)
-    # What reading took is for the sort now.
+    # Give the memory of reading to the sort.
     return_freed()
     ids = None
     original_id = rows.original_id
     if original_id is None and relabel:
-        # In sorted order, not in that of the file: the same graph gets the same numbers however its
-        # lines are ordered.
+        # In sorted order rather than the file's, so that ids do not depend on the order of lines.
         ids = _distinct_ids(rows, room)
         original_id = torch.from_numpy(ids)
     elif original_id is None and len(rows):
@@ -187,15 +184,15 @@ def read_edge_list(
 
 
 def _distinct_ids(rows: EdgeRows, room: int) -> Int64Array:
-    """All ids of the edges, sorted; ValueError where they do not fit into ``room``."""
+    """All distinct ids of the edges, sorted; ValueError if they do not fit into ``room``."""
     found: Int64Array = np.empty(0, dtype=np.int64)
     waiting: list[Column] = []
     for begin in range(0, len(rows), _BLOCK_ROWS):
         end = min(begin + _BLOCK_ROWS, len(rows))
         both = [ids.read(begin, end) for ids in rows.ends]
         waiting.append(np.unique(np.concatenate(both)))
-        # Merged only when as many wait as were found, so that each id is copied a logarithmic
-        # number of times and not once for each block.
+        # Merged only when as many wait as were found, so that each id is copied O(log n) times
+        # rather than once per block.
         if sum(map(len, waiting)) > len(found) or end == len(rows):
             found = np.unique(np.concatenate([found, *waiting])).astype(np.int64)
             waiting = []
@@ -227,8 +224,7 @@ def _read(reading: Reading, num_nodes: int | None, relabel: bool) -> None:
     else:
         try:
             read_integers(reading)
-            # A file without an edge of integers may hold one of words, behind what was taken for a
-            # header.
+            # A file without integer edges may have a word edge after what looked like a header.
             has_words = relabel and len(rows) == 0
         except NotIntegersError as error:
             if not relabel:
@@ -241,13 +237,12 @@ def _read(reading: Reading, num_nodes: int | None, relabel: bool) -> None:
 
 
 def _check_sizes(path: StrPath, low: int, high: int, count: int, num_nodes: int | None) -> None:
-    """Refuse ids of which nearly all would have no edges, such as account numbers of a social
-    network."""
+    """Refuse sparse ids, such as a social network's account numbers."""
     if low < 0:
         raise ValueError(f"ids in {path} must be at least 0, got {low}; relabel=True takes any ids")
     if num_nodes is not None and high >= num_nodes:
         raise ValueError(f"ids in {path} must be below num_nodes={num_nodes}, got {high}")
-    # The limit of `check_count`, with an option in the message that helps.
+    # The limit of `check_count`, with a message that names the option.
     limit = most_nodes(count)
     if num_nodes is None and high >= limit:
         raise ValueError(
@@ -263,25 +258,25 @@ def read_konect(
     weight: str | None = None,
     progress: Progress | None = None,
 ) -> Graph:
-    """Read a KONECT network, ``src dst [weight [time]]`` per line. Its ids begin at 1, the graph's
-    at 0.
+    """Read a KONECT network, with ``src dst [weight [time]]`` per line.
 
-    The edges of an undirected network (``sym``) go both ways. A bipartite one (``bip``) has the
-    vertex types ``left`` and ``right`` and the edge type ``left/to/right``. A fourth column becomes
-    the edge field ``time``. Both columns get the dtype that holds all of their numbers.
+    Its ids start at 1, the graph's at 0. Undirected networks (``sym``) get both directions of each
+    edge. Bipartite ones (``bip``) have the vertex types ``left`` and ``right`` and the edge type
+    ``left/to/right``. A fourth column becomes the edge field ``time``. Both columns get the dtype
+    that holds all of their numbers.
 
     Args:
-        path: The file, also packed.
-        undirected: Add the other direction: for a bipartite network as the edge type
+        path: The file, also compressed.
+        undirected: Add the other direction; for a bipartite network, as edge type
             ``right/rev_to/left``.
-        weight: Name of an edge field for the third column, as :func:`read_edge_list` takes it.
-            Default: it is left.
+        weight: Name of an edge field for the third column, as in :func:`read_edge_list`. Default:
+            the column is ignored.
         progress: Called with the bytes read and the file's size.
 
     Raises:
-        FormatError: The head is missing, a line is none, or an id is below 1 or above the head's
-            counts.
-        ValueError: ``undirected`` for a network that is undirected.
+        FormatError: The head is missing, a line is not an edge, or an id is below 1 or above the
+            head's counts.
+        ValueError: ``undirected`` is set for an undirected network.
     """
     kind, counts, width, separator = _describe(path)
     if undirected and kind == "sym":
@@ -293,7 +288,7 @@ def read_konect(
     rows = EdgeRows(path)
     columns = [] if field is None else [EdgeColumn(field)]
     if width > 3:
-        # Tabs alone separate, where there are only these: a text between two may hold blanks.
+        # With tabs only, blanks do not separate: fields may contain them.
         columns.append(EdgeColumn(NumberField("time", is_time=True), 3, separator))
     read_integers(Reading(rows, header=False, columns=columns, progress=progress))
     edata = {name: torch.from_numpy(values) for name, values in rows.arrays().items()}
@@ -303,11 +298,11 @@ def read_konect(
             raise FormatError(
                 f"ids in {path} must be at least 1, as KONECT's are, got {int(ends.min())}"
             )
-        ends -= 1  # in place: these are the rows' own arrays
+        ends -= 1  # in place, on the rows' own arrays
     if kind != "bip":
         count = None
         if counts is not None:
-            # The head counts sources and targets, which share their ids in a graph of one type.
+            # The head counts sources and targets, which share ids in a homogeneous graph.
             count = max(counts)
             check_count(path, count, len(rows))
         return build_graph(
@@ -317,8 +312,7 @@ def read_konect(
 
 
 def _describe(path: StrPath) -> tuple[str, tuple[int, int] | None, int, str | None]:
-    """Kind, numbers of sources and targets where they are told, number of columns, and what stands
-    between them."""
+    """Kind, numbers of sources and targets if given, number of columns, and their separator."""
     block = next(read_blocks(path), None)
     head = _HEAD.match(block.data.replace(b"\r", b"")) if block is not None else None
     if block is None or head is None:

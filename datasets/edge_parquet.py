@@ -1,4 +1,4 @@
-"""Reads edge lists in Parquet: two columns of ids, and columns of numbers that become fields."""
+"""Reader of Parquet edge lists: two columns of ids, and columns that become fields."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ class _Edges:
 
     @property
     def has_words(self) -> bool:
-        """Whether ids are words: both ends alike, so that 7 and "7" are one vertex."""
+        """Whether ids are words. Both ends are treated alike, so that 7 and "7" are one vertex."""
         return not all(is_integer(self.table.columns[name]) for name in self.ends)
 
     @property
     def rows(self) -> str:
-        """The rows for SQL."""
+        """The rows, in SQL."""
         return quoted(self.table.relation)
 
     def kind(self, column: EdgeColumn) -> str:
@@ -53,7 +53,7 @@ class _Edges:
         return self.table.columns[self.names[column.place]]
 
     def no_value(self, row: int, name: str) -> FormatError:
-        """The error for a row that has none."""
+        """The error for a row without a value."""
         return FormatError(
             f"{self.table.name}, row {row + 1} must have a value in column {name!r}, got none"
         )
@@ -66,8 +66,8 @@ def read_parquet(reading: Reading, *, relabel: bool) -> None:
     first two.
 
     Raises:
-        FormatError: It is no whole Parquet file, a column is missing or of another type, or a row
-            has no value.
+        FormatError: The Parquet file is damaged, a column is missing or has a wrong type, or a row
+            lacks a value.
     """
     rows = reading.rows
     with (
@@ -89,8 +89,7 @@ def read_parquet(reading: Reading, *, relabel: bool) -> None:
 
 
 def _ends_first(names: list[str]) -> list[str]:
-    """The columns with the two in front that are called as the ends of edges, where there are
-    such."""
+    """The columns, with those of well-known names for ends first, if any."""
     found = [
         [name for name in names if name.lower() in words] for words in (SOURCE_WORDS, TARGET_WORDS)
     ]
@@ -120,8 +119,8 @@ class _Values:
 
     Attributes:
         column: The field that it becomes.
-        sql: Its numbers for SQL; empty where it stays behind.
-        absent: Whether a row has none, for SQL: 0 or 1.
+        sql: Its numbers, in SQL; empty if it is left out.
+        absent: Whether a row lacks one (0 or 1), in SQL.
     """
 
     column: EdgeColumn
@@ -130,7 +129,7 @@ class _Values:
 
 
 def _values(connection: Connection, edges: _Edges, columns: Sequence[EdgeColumn]) -> list[_Values]:
-    """How each column is read: numbers as they are, others by the rule of typed columns."""
+    """How each column is read: numbers directly, others by the rule of typed columns."""
     typed = [c for c in columns if family(edges.kind(c)) not in ("integer", "fraction")]
     known = _typed_values(connection, edges, typed) if typed else {}
     read = []
@@ -154,7 +153,7 @@ def _typed_values(
     _, looks = look_at(connection, edges.table, [edges.names[c.place] for c in columns])
     unit = graph_unit([look for look in looks if look.family == "time"])
     missing = columns[0].missing  # the same for all
-    # One for all: it counts the types of words that it makes in the connection.
+    # One rule for all columns: it numbers the enum types that it makes in the connection.
     rule = Rule(connection, unit, Filling(float(missing)) if missing else Filling())
     found = {}
     for column, look in zip(columns, looks, strict=True):
@@ -166,7 +165,7 @@ def _typed_values(
             made = Column(look.name)
         found[column.place] = _Values(column)
         if made.field and not made.width:
-            # What becomes an integer keeps it, and is not looked at as numbers are.
+            # Codes and times stay integers, without the search for a dtype.
             dtype = np.dtype(bool if made.dtype == "bool" else np.int64)
             field = replace(column.field, dtype=dtype)
             as_field = replace(column, field=field, note=made.note)
@@ -193,7 +192,7 @@ def _read_words(connection: Connection, edges: _Edges, reading: Reading) -> None
 def _read_numbers(
     connection: Connection, edges: _Edges, reading: Reading, read: Sequence[_Values]
 ) -> None:
-    """Add the columns of numbers, and the ids where they are integers."""
+    """Add the columns of numbers, and the ids if they are integers."""
     rows = reading.rows
     kept = [place for place in range(len(read)) if rows.is_kept(place)]
     ends = [] if edges.has_words else edges.ends

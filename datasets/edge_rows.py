@@ -1,5 +1,4 @@
-"""Edges as they are read, in the file's order: the ends of each and its numbers, and which columns
-of a file these are."""
+"""Edges in the file's order while they are read: ends and numbers, and their columns."""
 
 from __future__ import annotations
 
@@ -39,7 +38,7 @@ Column = Array
 
 
 class NotIntegersError(FormatError):
-    """A line does not begin with two integers: the file holds words, or is no edge list."""
+    """A line does not begin with two integers: the file has words, or is not an edge list."""
 
 
 @dataclass(frozen=True)
@@ -49,10 +48,10 @@ class EdgeColumn:
     Attributes:
         field: The field.
         place: Number of the column, from 0.
-        separator: What stands between the columns of a file with a header; None: blanks.
-        required: Whether it was asked for by name; others stay behind where they hold no numbers.
-        missing: The text of the number that stands for missing ones; empty: nothing does.
-        note: What the numbers stand for, where they are times or codes.
+        separator: Separator of columns in a file with a header; None: blanks.
+        required: Whether it was asked for by name; others are left out if they hold no numbers.
+        missing: Text of the replacement for missing numbers; empty: none.
+        note: Meaning of the numbers, if they are times or codes.
     """
 
     field: NumberField
@@ -73,10 +72,10 @@ class AskedColumns:
     """Which columns of an edge list become fields.
 
     Attributes:
-        fields: Those that were asked for by name.
-        every: All others with a name, as far as they hold numbers.
-        skipped: Names of those that stay behind.
-        missing: The text of the number that stands for missing ones; empty: nothing does.
+        fields: Fields that were asked for by name.
+        every: Also take all other named columns of numbers.
+        skipped: Names of columns to leave out.
+        missing: Text of the replacement for missing numbers; empty: none.
     """
 
     fields: tuple[NumberField, ...] = ()
@@ -87,12 +86,12 @@ class AskedColumns:
     def found(
         self, path: StrPath, header: Sequence[str] | None, separator: str | None
     ) -> list[EdgeColumn]:
-        """The columns of a file: by their names, or without a header the third for a single field.
+        """The columns of a file, by name; without a header, the third for a single field.
 
         Args:
             path: The file, for errors.
             header: Names of all columns, those of the ids first.
-            separator: What stands between them.
+            separator: Separator of columns.
         """
         if header is None:
             if len(self.fields) > 1 or self.skipped:
@@ -115,7 +114,7 @@ class AskedColumns:
         return columns
 
     def _all_named(self, header: Sequence[str], separator: str | None) -> list[EdgeColumn]:
-        """The columns behind the ids' whose names can be those of fields."""
+        """The columns after the ids whose names are valid for fields."""
         return [
             EdgeColumn(NumberField(name), place, separator, required=False, missing=self.missing)
             for place, name in enumerate(header)
@@ -127,7 +126,7 @@ class AskedColumns:
 
     def _place(self, path: StrPath, field: NumberField, header: Sequence[str]) -> int:
         further = list(header[2:])
-        # "w:int64" is the column w as int64; a file may have a column of that very name, too.
+        # "w:int64" means column w as int64, but a file may also have a column of that name.
         if field.dtype is not None and field.text in further:
             raise ValueError(
                 f"{field.option} must not be both a column and a column with a dtype, got "
@@ -149,12 +148,12 @@ class EdgeRows:
 
     Args:
         path: The file, for errors.
-        scratch: For the columns. Default: they are in memory.
-        real: Fields are floats, even where all numbers are integers.
+        scratch: For the columns. Default: memory.
+        real: Fields are floats, even if all numbers are integers.
 
     Attributes:
-        original_id: The ids of vertices that were numbered anew, in order; None otherwise.
-        bounds: The smallest id and the largest of those that were added.
+        original_id: The original ids of relabelled vertices, in order, or None.
+        bounds: The smallest and the largest id so far.
     """
 
     def __init__(
@@ -170,7 +169,7 @@ class EdgeRows:
         self._ends = self._new_ends()
 
     def restart(self, columns: Sequence[EdgeColumn]) -> None:
-        """Forget all edges, to be read in another way, with numbers in these columns."""
+        """Drop all edges, to read them in another way, with these columns."""
         self.remove()
         self._columns = list(columns)
         self.bounds = 0, -1
@@ -191,12 +190,12 @@ class EdgeRows:
 
     @property
     def src(self) -> Column:
-        """Sources, which are in memory."""
+        """Sources, in memory."""
         return self._ends[0].read(0, len(self))
 
     @property
     def dst(self) -> Column:
-        """Destinations, which are in memory."""
+        """Destinations, in memory."""
         return self._ends[1].read(0, len(self))
 
     def add(self, src: Column, dst: Column) -> None:
@@ -222,7 +221,7 @@ class EdgeRows:
             self.leave(place)
 
     def leave(self, place: int) -> None:
-        """Leave behind a column that nobody asked for, as it holds other things than numbers."""
+        """Leave out a column that was not asked for and is not only numbers."""
         numbers = self._numbers[place]
         if numbers is None:
             return
@@ -230,12 +229,14 @@ class EdgeRows:
         self._numbers[place] = None
 
     def is_kept(self, place: int) -> bool:
-        """Whether a column has held numbers so far."""
+        """Whether a column is not left out so far."""
         return self._numbers[place] is not None
 
     def place(self, count: int, num_nodes: int, ends: Sequence[Iterable[Sequence[Column]]]) -> None:
-        """Add ``count`` edges between vertices below ``num_nodes``: of the sources and then of the
-        targets some places and numbers at a time, in any order."""
+        """Add ``count`` edges between vertices below ``num_nodes``.
+
+        ``ends`` has the sources, then the targets, as blocks of places and numbers in any order.
+        """
         self.bounds = 0, num_nodes - 1
         for column, found in zip(self._ends, ends, strict=True):
             column.cast(np.int32 if num_nodes < 2**31 else np.int64)
@@ -243,19 +244,18 @@ class EdgeRows:
 
     @property
     def ends(self) -> tuple[Store, Store]:
-        """The columns of sources and destinations, which any thread may read by now."""
+        """The columns of sources and destinations, flushed, so that any thread may read them."""
         for column in self._ends:
             column.flush()
         return self._ends
 
     @property
     def folder(self) -> Path | None:
-        """Where there is room for what does not fit into memory meanwhile; None: where the system
-        has temporary files."""
+        """Folder for temporary data larger than memory; None: the system's."""
         return None if self._scratch is None else self._scratch.folder
 
     def fields(self, take: Callable[[NumberColumn], Any]) -> dict[str, Any]:
-        """What ``take`` makes of the numbers of each field; says which columns stayed behind."""
+        """``take`` of the numbers of each field; warns of columns that were left out."""
         behind = [
             column.field.name
             for place, column in enumerate(self._columns)
@@ -270,7 +270,7 @@ class EdgeRows:
 
     @property
     def notes(self) -> dict[str, FieldNote]:
-        """What the numbers of some fields stand for."""
+        """The notes of the fields that have one."""
         return {
             column.field.name: column.note
             for place, column in enumerate(self._columns)
@@ -282,7 +282,7 @@ class EdgeRows:
         return self.fields(lambda numbers: numbers.finish().mapped().numpy())
 
     def remove(self) -> None:
-        """Delete the files, if there are any."""
+        """Delete the files, if any."""
         for column in (*self._ends, *self._numbers):
             if column is not None:
                 column.remove()
@@ -296,12 +296,12 @@ class Reading:
     """How an edge list is read.
 
     Attributes:
-        rows: Get the edges in the order of the lines or rows, and the words where these are ids.
-        header: Whether the first line names the columns; None: where it has no numbers, see
-            :func:`~pagraph.datasets.edge_lines.words_are_header` for words.
-        asked: Columns that become fields, by their names.
-        columns: The same by place, whatever their names. Default: those of ``asked``.
-        room: Bytes that words may take; what does not fit is on the disk meanwhile.
+        rows: Receives the edges in the file's order, and the words if these are ids.
+        header: Whether the first line names the columns; None: if it has no numbers. For words see
+            :func:`~pagraph.datasets.edge_lines.words_are_header`.
+        asked: Columns that become fields, by name.
+        columns: The same by position, regardless of names. Default: those of ``asked``.
+        room: Bytes for words; the rest is spilled to disk.
         progress: Called with the bytes read and the file's size.
     """
 
@@ -314,11 +314,14 @@ class Reading:
 
     @property
     def path(self) -> StrPath:
-        """The file, plain or packed."""
+        """The file, plain or compressed."""
         return self.rows.path
 
     @property
     def room_of_rows(self) -> int:
-        """Bytes for rows before their edges are sorted, which get ``room``, half of the memory: the
-        rest is for kernels, and for what DuckDB takes beyond its limit while it numbers words."""
+        """Bytes for rows until their edges are sorted.
+
+        Sorting gets ``room``, half of the memory. The rest is for kernels, and for DuckDB's excess
+        over its limit while it numbers words.
+        """
         return self.room * 5 // 4

@@ -1,5 +1,4 @@
-"""Builds the CSC of edges that need not fit into memory: buckets of destinations in files, sorted
-one by one; and writes folders so."""
+"""Out-of-core CSC: edges go to files by bucket of destinations, and each bucket is sorted."""
 
 from __future__ import annotations
 
@@ -26,31 +25,30 @@ from .native import Rows, write_into
 Ids = Array
 
 LEAST_ROOM = 64 * 2**20
-"""Fewest bytes that :func:`sort_edges` works in."""
+"""Minimal bytes for :func:`sort_edges`."""
 
-# Half of the memory is for edges in work. The other half is for compiled kernels, and for pieces of
-# files on their way to the disk.
+# Half of the memory is for edges in work. The other half is for compiled kernels and dirty pages.
 _WORKING_SHARE = 2
 
-# Each worker has a chunk or a bucket in memory: more of them would leave each too little room.
+# Each worker holds a chunk or a bucket: more workers would leave each too little room.
 _MOST_WORKERS = 8
 _CHUNK_EDGES = 2**20
-# At most, for an edge of a chunk: both ends, both ends turned round, and rows of both, 8 bytes each.
+# Per edge of a chunk, at most: both ends, both reversed ends, and rows of both, 8 bytes each.
 _CHUNK_EDGE_BYTES = 128
-# At most, for a row of a bucket: the row, its key, copies of both, and the results.
+# Per row of a bucket, at most: the row, its key, copies of both, and the results.
 _SORT_ROW_BYTES = 64
-# Larger buckets are sorted no faster: their destinations leave the processor's caches.
+# Larger buckets are not sorted faster: their destinations exceed the CPU's caches.
 _BUCKET_ROWS = 2**22
-# One open file for each bucket and direction; a process may usually have 1,024.
+# One open file per bucket and direction; the usual limit of a process is 1,024.
 _MOST_BUCKETS = 256
 
 
 class EdgeStream(Protocol):
-    """Edges that are read or drawn by position, as often as they are asked for, in any thread."""
+    """Edges that any thread can read (or draw) by position, repeatedly."""
 
     @property
     def num_nodes(self) -> int | tuple[int, int]:
-        """Number of vertices, or of sources and of destinations where these are of two types."""
+        """Number of vertices, or of sources and of destinations if their types differ."""
 
     @property
     def num_edges(self) -> int:
@@ -62,12 +60,12 @@ class EdgeStream(Protocol):
 
 @dataclass(frozen=True)
 class InFiles:
-    """Where edges and fields go that need not fit into memory.
+    """Files for edges and fields larger than memory.
 
     Attributes:
         scratch: Makes the files.
         room: Bytes for edges in work.
-        progress: Called with the work done and all of it, in edges moved while they are sorted.
+        progress: Called with the edges moved by sorting, and all edge moves.
     """
 
     scratch: Scratch
@@ -77,14 +75,14 @@ class InFiles:
 
 @dataclass(frozen=True, eq=False)
 class EdgeColumns:
-    """Edges whose ends are columns of ids, checked already; an :class:`EdgeStream`.
+    """An :class:`EdgeStream` over columns of checked ids.
 
     Attributes:
         num_nodes: See :class:`EdgeStream`.
         src: Sources.
         dst: Destinations.
-        ids: Sorted ids, whose places replace them. Default: ids are numbers of vertices.
-        mapping: The file that both columns are mapped from, where they are.
+        ids: Sorted original ids, whose positions are the vertices. Default: ids are vertices.
+        mapping: The file that both columns are mapped from, if any.
     """
 
     num_nodes: int | tuple[int, int]
@@ -111,12 +109,12 @@ class EdgeColumns:
             return np.searchsorted(self.ids, ids)
         if self.mapping is None and ids.dtype == np.int32:
             return ids
-        # Of a file a copy, whose pages go.
+        # A copy of a mapped file's ids, so that its pages can be dropped.
         return ids.astype(np.int64, copy=self.mapping is not None)
 
 
 def check_ends(edges: EdgeStream, where: object) -> None:
-    """FormatError where an id is out of range; ``where`` holds the edges."""
+    """Raise FormatError if an id is out of range; ``where`` names the edges."""
     bounds = [[0, -1], [0, -1]]
     for begin in range(0, edges.num_edges, _CHUNK_EDGES):
         ends = edges.read(begin, min(begin + _CHUNK_EDGES, edges.num_edges))
@@ -130,13 +128,15 @@ def check_ends(edges: EdgeStream, where: object) -> None:
 
 
 def append_reverse(edges: EdgeStream, values: Store, width: int = 1) -> int:
-    """Put rows for the other direction of every edge but self-loops behind the rows of all edges,
-    in the order in which :func:`sort_edges` numbers them; the number of all rows.
+    """Append rows for the reverse of every edge but self-loops, as :func:`sort_edges` numbers them.
 
     Args:
         edges: The edges.
         values: A row for each.
-        width: Numbers in a row.
+        width: Numbers per row.
+
+    Returns:
+        The number of all rows.
     """
     values.flush()
     count = edges.num_edges
@@ -157,19 +157,17 @@ def sort_edges(
     simple: bool = False,
     numbered: bool = False,
 ) -> CSC:
-    """Compress edges by destination, whatever their number.
+    """Compress any number of edges by destination.
 
-    The result is that of ``CSC.from_coo`` of all edges, perhaps in files that have no name any
-    more.
+    The result equals ``CSC.from_coo`` of all edges, perhaps in temporary files.
 
     Args:
-        edges: The edges; their ids are checked already. They are read once.
-        files: For 8 to 24 bytes an edge in each direction, with a room of :data:`LEAST_ROOM` at
-            least. None: all is in memory.
-        mirrored: Add the other direction of every edge but self-loops, behind all edges; both ends
-            are of one type.
-        simple: Drop self-loops and repeated edges, and order the sources of each vertex.
-        numbered: Keep the place of each edge as its id, where the order changes.
+        edges: The edges, with checked ids. They are read once.
+        files: For 8 to 24 bytes per edge and direction, with at least :data:`LEAST_ROOM`. None: all
+            is in memory.
+        mirrored: Append the reverse of every edge but self-loops. Both ends have one type.
+        simple: Drop self-loops and repeated edges, and sort the sources of each vertex.
+        numbered: Keep each edge's position as its id, if the order changes.
 
     Raises:
         OSError: The disk is full.
@@ -183,8 +181,7 @@ def sort_edges(
 def _in_memory(
     edges: EdgeStream, mirrored: bool, simple: bool, numbered: bool, progress: Progress | None
 ) -> CSC:
-    """The CSC of edges in memory. For a few, files, threads and kernels would take longer to
-    begin."""
+    """The CSC of edges in memory; for a few edges, files and threads cost more than they save."""
     num_src, num_dst = _ends(edges)
     src, dst = edges.read(0, edges.num_edges)
     if mirrored:
@@ -215,18 +212,18 @@ def write_bounded(
     origin: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
 ) -> Graph:
-    """Write a graph whose edges are sorted in files as a folder, whole or not at all; opens it.
+    """Write a graph in bounded memory as a folder, atomically, and open it.
 
     Args:
         make: Makes the graph in these files.
         folder: Must not exist yet.
         memory: Bytes that this may take; see :func:`room_of`.
-        computed: More vertex fields, like ``store`` and ``origin``: see :func:`write_graph`.
-        progress: Called with the work done and all of it.
+        computed: Further vertex fields; like ``store`` and ``origin`` see :func:`write_graph`.
+        progress: Called with the work done and all work.
     """
-    # Before the folder is made: too little memory leaves nothing behind.
+    # Before the folder is made, so that an error leaves nothing behind.
     room = room_of(memory)
-    # Scratch files lie in the unfinished folder, which goes if the process is killed.
+    # Scratch files are in the unfinished folder, which is removed if the process is killed.
     with new_folder(folder) as part, Scratch(part) as scratch:
         graph = make(InFiles(scratch, room, part_of(progress, 0, 0.6)))
         step = part_of(progress, 0.6, 1)
@@ -235,14 +232,14 @@ def write_bounded(
 
 
 def room_of(memory: int | str | None) -> int:
-    """Bytes for edges in work, of the ``memory`` for all.
+    """Bytes for edges in work, out of all ``memory``.
 
     Args:
-        memory: Bytes as an int, or text with a unit ("4GiB"), what the process holds beyond an
-            eighth of them among these. Default: half of what is free.
+        memory: Bytes as an int, or text with a unit ("4GiB"). It includes what the process already
+            holds beyond an eighth. Default: half of free memory.
 
     Raises:
-        ValueError: It is no number of bytes, or below what the work needs.
+        ValueError: It is not a number of bytes, or is too small.
     """
     needed = LEAST_ROOM * _WORKING_SHARE
     return work_memory(memory, needed, whom="edges sorted in files") // _WORKING_SHARE
@@ -250,8 +247,7 @@ def room_of(memory: int | str | None) -> int:
 
 @dataclass(frozen=True)
 class _Bucket:
-    """Edges between ranges of sources and of destinations, as rows in files that follow each
-    other."""
+    """Edges between ranges of sources and destinations, as rows in consecutive files."""
 
     src: range
     dst: range
@@ -266,12 +262,12 @@ class _Bucket:
     def read(self) -> Ids:
         """All rows."""
         parts = [file.read(0, len(file)) for file in self.files]
-        # `concatenate` copies a single array too, which would take the memory twice.
+        # `concatenate` would copy even a single array, and take the memory twice.
         rows = parts[0] if len(parts) == 1 else np.concatenate(parts)
         return rows.reshape(-1, self.width)
 
     def blocks(self, rows: int) -> Iterator[Ids]:
-        """The rows, some at a time."""
+        """The rows, in blocks."""
         for file in self.files:
             for begin in range(0, len(file), rows * self.width):
                 yield file.read(begin, min(begin + rows * self.width, len(file))).reshape(
@@ -286,7 +282,7 @@ class _Bucket:
 
 @dataclass(frozen=True)
 class _Rows:
-    """Rows in the order of their buckets, whose bounds ``starts`` are."""
+    """Rows ordered by bucket, with the buckets' bounds ``starts``."""
 
     rows: Ids
     starts: Ids
@@ -300,8 +296,8 @@ class _Rows:
 
 
 _Sorted = tuple[_Bucket, Iterable[tuple[Ids, Ids | None]], Ids | None]
-"""A bucket, sources and numbers of its edges in order, and how many each destination has where
-there are several."""
+"""A bucket, the sources and numbers of its sorted edges, and counts if it has several
+destinations."""
 
 
 class _Sort:
@@ -319,25 +315,25 @@ class _Sort:
         self._scratch = files.scratch
         self._mirrored = mirrored
         self._simple = simple
-        # Columns of a row: destination, source, and the edge's number where ids are kept.
+        # Columns of a row: destination, source, and the edge's number if ids are kept.
         self._width = 3 if numbered else 2
         self._workers = min(usable_cpus(), _MOST_WORKERS)
-        # Equal shares for what is worked on, what waits, and what is being written.
+        # Equal shares for chunks in work, waiting, and being written.
         share = files.room // (self._workers + AHEAD + 1)
         self._chunk = max(1, min(_CHUNK_EDGES, share // _CHUNK_EDGE_BYTES))
         self._most = max(1, share // _SORT_ROW_BYTES)
         most_rows = edges.num_edges * (2 if mirrored else 1)
         self._num_src, self._num_dst = _ends(edges)
-        # Of the most edges there can be: how many are dropped shows only in the end.
+        # For the maximal number of edges: how many are dropped is known only at the end.
         self._dtype = _id_dtype(max(_ends(edges)), most_rows)
-        # Every edge is moved twice: into its bucket, and to its place.
+        # Every edge is moved twice: to its bucket, and to its place.
         self._tell = Ticks(files.progress, edges.num_edges + most_rows).add
 
     def csc(self) -> CSC:
         """Fill the buckets, sort each of them and concatenate the results."""
         indptr, indices, numbers = (self._scratch.column(self._dtype) for _ in range(3))
         indptr.append(np.zeros(1, dtype=self._dtype))
-        # Whether the edges were in order already: then a place is its own id, and none are stored.
+        # Whether edges were already in order. Then positions are ids, and none are stored.
         in_place = True
         for bucket, blocks, counts in in_order(
             self._sorted, self._fitting(self._filled()), self._workers
@@ -351,11 +347,11 @@ class _Sort:
             if counts is not None:
                 indptr.append((before + np.cumsum(counts)).astype(self._dtype))
             elif bucket.src.stop == self._num_src:
-                # Of a destination that was divided by sources, the last part ends the row.
+                # If a destination was divided by sources, its last part ends the row.
                 indptr.append(np.array([len(indices)], dtype=self._dtype))
             bucket.remove()
             self._tell(bucket.rows)
-        # Narrower, perhaps, as edges were dropped.
+        # Perhaps narrower, as edges were dropped.
         dtype = _id_dtype(max(self._num_src, self._num_dst), len(indices))
         for file in (indptr, indices, numbers):
             file.cast(dtype)
@@ -377,8 +373,8 @@ class _Sort:
         for begin, (groups, found) in zip(
             begins, in_order(self._placed(shift), begins, self._workers), strict=True
         ):
-            # Reverse edges are numbered behind all edges, in their order and without self-loops.
-            # How many loops came before a chunk is known only here, where chunks are in order.
+            # Reverse edges are numbered after all edges, in order and without self-loops. The
+            # number of earlier loops is known only here, where chunks are in order.
             if self._mirrored and self._width == 3:
                 groups[1].rows[:, 2] += total + begin - loops
             for group, direction in zip(groups, files, strict=True):
@@ -388,21 +384,20 @@ class _Sort:
         return self._buckets(sources, targets, shift, files)
 
     def _placed(self, shift: int) -> Callable[[int], tuple[list[_Rows], int]]:
-        """A function of the first edge of a chunk: its rows by bucket for each direction, and the
-        number of loops."""
+        """A function from a chunk's first edge to its rows by bucket and direction, and loops."""
 
         def run(begin: int) -> tuple[list[_Rows], int]:
             src, dst = self._edges.read(begin, min(begin + self._chunk, self._edges.num_edges))
             if not (self._mirrored or self._simple):
                 return [self._by_bucket(self._rows(src, dst, begin), 0, 0, shift)], 0
-            # A self-loop is its own reverse edge, and no edge of a simple graph.
+            # A self-loop is its own reverse, and is dropped from a simple graph.
             keep = src != dst
             sources, targets = src[keep], dst[keep]
             ends = (sources, targets) if self._simple else (src, dst)
             rows = self._rows(ends[0], ends[1], begin)
             groups = [self._by_bucket(rows, 0, 0, shift)]
             if self._mirrored:
-                # Numbered from 0: `_filled` adds the place of the chunk once it is known.
+                # Numbered from 0: `_filled` adds the chunk's offset once it is known.
                 groups.append(self._by_bucket(self._rows(targets, sources, 0), 0, 0, shift))
             return groups, len(src) - len(sources)
 
@@ -418,7 +413,7 @@ class _Sort:
         return rows
 
     def _by_bucket(self, rows: Ids, column: int, low: int, shift: int) -> _Rows:
-        """The rows in the order of their buckets: those of ids in a column, from ``low`` on."""
+        """The rows ordered by the bucket of their ids in a column, from ``low`` on."""
         from . import _edge_sort
 
         starts = np.zeros(_MOST_BUCKETS + 1, dtype=np.int64)
@@ -429,8 +424,8 @@ class _Sort:
         return _Rows(moved, starts)
 
     def _fitting(self, buckets: Iterable[_Bucket]) -> Iterator[_Bucket]:
-        """The buckets, with smaller ones in place of those that cannot be sorted in memory."""
-        # Ends: each division halves the ids at least, and a bucket of one pair of ids is the last.
+        """The buckets; those that cannot be sorted in memory are divided."""
+        # Ends, since each division at least halves the ids.
         for bucket in buckets:
             if bucket.rows <= self._most or self._is_last(bucket):
                 yield bucket
@@ -438,14 +433,12 @@ class _Sort:
                 yield from self._fitting(self._divided(bucket))
 
     def _is_last(self, bucket: _Bucket) -> bool:
-        """Whether a bucket needs no sorting: its edges have one destination or, where these are
-        sorted, one source."""
+        """Whether a bucket needs no sorting: one destination, and if simple only one source."""
         return len(bucket.dst) == 1 and (not self._simple or len(bucket.src) == 1)
 
     def _divided(self, bucket: _Bucket) -> list[_Bucket]:
-        """Buckets of parts of a bucket's destinations, or of the sources of its only
-        destination."""
-        # A hub's edges may not fit into memory by themselves: they are divided by their sources.
+        """A bucket divided by destinations, or by the sources of its only destination."""
+        # The edges of a hub alone may exceed memory, so they are divided by source.
         keys, column = (bucket.dst, 0) if len(bucket.dst) > 1 else (bucket.src, 1)
         shift = self._shift(len(keys), bucket.rows)
         files = self._files(len(keys), shift)
@@ -455,11 +448,10 @@ class _Sort:
         return self._buckets(bucket.src, bucket.dst, shift, [files])
 
     def _shift(self, keys: int, rows: int) -> int:
-        """Base-2 logarithm of the ids in a bucket, for buckets that are half full if ids are
-        equally frequent."""
-        # Half full: degrees differ, and a bucket that does not fit is written once more.
+        """Base-2 logarithm of the ids per bucket, so that buckets are half full on average."""
+        # Half full: degrees differ, and an overfull bucket is written again.
         wanted = -(-2 * rows // min(self._most, _BUCKET_ROWS))
-        # What does not fit is divided in two at least, or dividing would not end.
+        # Overfull buckets are divided at least in two, so that this ends.
         number = max(2 if rows > self._most else 1, min(_MOST_BUCKETS, wanted))
         return max(0, (keys - 1).bit_length() - (number - 1).bit_length())
 
@@ -470,8 +462,8 @@ class _Sort:
     def _buckets(
         self, src: range, dst: range, shift: int, files: list[list[ColumnFile]]
     ) -> list[_Bucket]:
-        """Buckets over files for each direction, in the order of the ids that were divided."""
-        # A single file holds all rows: nothing was divided.
+        """Buckets over the files of each direction, ordered by the divided ids."""
+        # A single file: nothing was divided.
         if len(files[0]) == 1:
             whole = tuple(of_direction[0] for of_direction in files)
             for part in whole:
@@ -481,7 +473,7 @@ class _Sort:
         size = 1 << shift
         found = []
         for number, parts in enumerate(zip(*files, strict=True)):
-            # Divided buckets may be many: only those that are being filled stay open.
+            # There may be many buckets: only those being filled stay open.
             for part in parts:
                 part.close()
             low = keys.start + number * size
@@ -491,7 +483,7 @@ class _Sort:
         return found
 
     def _sorted(self, bucket: _Bucket) -> _Sorted:
-        """Sort a bucket in memory, or hand on in blocks what is in order."""
+        """Sort a bucket in memory, or pass it on in blocks if it is in order."""
         from . import _edge_sort
 
         if self._is_last(bucket):
@@ -506,7 +498,7 @@ class _Sort:
             del rows  # before the sort takes memory of its own
             keys.sort()
             found = _edge_sort.take_distinct(keys, self._num_src, counts, src)
-            # A single destination may have several buckets, by sources: the last ends the row.
+            # A single destination may have several buckets by source; the last ends the row.
             return bucket, [(src[:found], None)], counts if len(bucket.dst) > 1 else None
         # A counting sort is stable: edges of one vertex stay in the order of the file.
         numbers = np.empty(len(rows) if self._width == 3 else 0, dtype=self._dtype)
@@ -516,7 +508,7 @@ class _Sort:
 
     def _in_blocks(self, bucket: _Bucket) -> Iterator[tuple[Ids, Ids | None]]:
         for rows in bucket.blocks(self._chunk):
-            if self._simple:  # one edge, again and again
+            if self._simple:  # one edge, repeated
                 yield rows[:1, 1], None
                 return
             yield rows[:, 1], rows[:, 2] if self._width == 3 else None

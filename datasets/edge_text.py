@@ -1,8 +1,8 @@
-"""Reads edge lists in text through DuckDB, each in the quickest way that its lines allow.
+"""Fast reader of text edge lists, through DuckDB.
 
-What an edge list is, :mod:`~pagraph.datasets.edge_lines` defines. The ways here read lines of one
-shape each, check every value, and give up where one is not what they expect: then the next is
-tried, and the definition in the end. So a file is read in the same way as line by line, or not.
+:mod:`~pagraph.datasets.edge_lines` defines the format. Each way here reads lines of one shape,
+checks every value, and gives up at the first unexpected one. Then the next way is tried, and the
+definition last. So results equal those of reading line by line.
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ from .tables.text_numbers import (
 )
 from .text_blocks import OpenQuoteError, cut, first_line, is_packed, read_blocks, separator_of
 
-# Texts that are read line by line at once. That takes 25 ms; importing DuckDB takes 200.
+# Smaller texts are read line by line, in 25 ms; importing DuckDB takes 200.
 _FEW_BYTES = 2**18
-# Lines that say which columns hold integers.
+# Lines to inspect for columns of integers.
 _LOOK_LINES = 1000
-# Of two words and their places, in tables and in the indexes of a join.
+# Per row: two words and their places, in tables and in the indexes of a join.
 _ROW_BYTES = 64
 _COMMENT = re.compile(rb"^[ \t]*[#%][^\n]*", re.MULTILINE)
-# An edge as the definition knows it: two integers, and the text behind them.
+# An edge as defined: two integers, and the text after them.
 _BETWEEN = "(?:[ \t]+[,;]?|[,;])[ \t]*"
 _EDGE = f"^[ \t]*([+-]?[0-9]+){_BETWEEN}([+-]?[0-9]+)(?:$|{_BETWEEN}([^ \t,;]*))"
 _NO_EDGE = "^[ \t]*(?:[#%]|$)"
@@ -73,10 +73,10 @@ class _Head:
 
     Attributes:
         data: Its first lines.
-        begin: Where the edges begin among them.
+        begin: Offset of the first edge in them.
         line: The first edge.
-        names: The names of the columns; None where no line has them.
-        separator: What stands between the columns; None: blanks.
+        names: The columns' names, or None without a header.
+        separator: Separator of columns; None: blanks.
     """
 
     data: bytes
@@ -91,13 +91,13 @@ def read_integers(reading: Reading) -> None:
 
     Raises:
         NotIntegersError: A line does not begin with two integers.
-        FormatError: The file is damaged, a column that was asked for is missing or holds something
-            else than numbers, or the edges do not fit into the memory for reading.
+        FormatError: The file is damaged, a column that was asked for is missing or not numeric, or
+            the edges do not fit into the memory for reading.
     """
     head = _integer_head(reading.path, reading.header)
     found = reading.columns
     if head is not None and found is None:
-        # What is wrong with the names, the definition says in its turn.
+        # The definition reports errors of the names later.
         with contextlib.suppress(FormatError):
             found = reading.asked.found(reading.path, head.names, head.separator)
     if head is None or found is None or not _read_quickly(reading, head, found):
@@ -105,7 +105,7 @@ def read_integers(reading: Reading) -> None:
 
 
 def _integer_head(path: StrPath, header: bool | None) -> _Head | None:
-    """The beginning of a file; None where it is so small that it is read by lines."""
+    """The head of a file; None if it is small enough to be read by lines."""
     data = _large_block(path)
     begin, line = first_line(data)
     names = header_of(line, header)
@@ -117,7 +117,7 @@ def _integer_head(path: StrPath, header: bool | None) -> _Head | None:
 
 
 def _large_block(path: StrPath) -> bytes:
-    """The first lines of a file; none of one that is read by lines."""
+    """The first lines of a file; empty if it is small enough to be read by lines."""
     block = next(read_blocks(path), None)
     if block is None or len(block.data) <= _FEW_BYTES:
         return b""
@@ -125,7 +125,7 @@ def _large_block(path: StrPath) -> bytes:
 
 
 def _read_quickly(reading: Reading, head: _Head, columns: Sequence[EdgeColumn]) -> bool:
-    """Read a file in the first way that reads all of its lines; False if none does."""
+    """Read a file by the first way that can read all lines; False if none can."""
     rows = reading.rows
     for way, query in _integer_ways(reading, head, columns):
         rows.restart(columns)
@@ -144,7 +144,7 @@ def _read_quickly(reading: Reading, head: _Head, columns: Sequence[EdgeColumn]) 
                 done += len(src)
                 if reading.progress is not None and way.is_direct:
                     _say(reading.progress, rows.path, head, done)
-            # Another one is in an integer.
+            # A further point is inside an integer.
             if way.plain and way.plain.points != points:
                 raise OtherLinesError
             return True
@@ -154,14 +154,17 @@ def _read_quickly(reading: Reading, head: _Head, columns: Sequence[EdgeColumn]) 
 def _integer_ways(
     reading: Reading, head: _Head, columns: Sequence[EdgeColumn]
 ) -> Iterator[tuple[Way, str]]:
-    """The ways to read a file, each with what is asked of its ``lines``: both ids, and with each
-    whether it is none; whether a line is odd; the numbers of the columns."""
+    """The ways to read a file, each with its query of ``lines``.
+
+    A query returns both ids, each with a flag if it is missing; whether a line is unexpected; and
+    the columns' numbers.
+    """
     path = reading.path
     progress = reading.progress
     needed = max([2, *(column.place + 1 for column in columns)])
     by_name = needed > 3 or any(column.separator for column in columns)
     separator = head.separator if by_name else separator_of(head.line)
-    # Twice as fast as texts, which are cast and compared.
+    # Twice as fast as texts, which must be cast and compared.
     integers = _integer_places(head, separator or " ", columns)
     width = head.line.count((separator or " ").encode()) + 1
     if integers is not None and width >= needed:
@@ -176,7 +179,7 @@ def _integer_ways(
         elif plain.is_in(path, head.begin):
             yield replace(direct_way(path, lines, head.data, head.begin), plain=plain), query
     for way, query in _column_ways(reading, head, separator, columns):
-        # Quotation marks are a part of the text where the columns have no names.
+        # Without names, quotation marks are part of the text.
         if by_name or way.is_direct:
             yield way, query
     if by_name:
@@ -192,11 +195,11 @@ def _integer_ways(
 def _column_ways(
     reading: Reading, head: _Head, separator: str | None, columns: Sequence[EdgeColumn]
 ) -> Iterator[tuple[Way, str]]:
-    """The same, of columns of texts."""
+    """The same for columns of text."""
     needed = max([2, *(column.place + 1 for column in columns)])
     try:
         width = len(cut(head.line.decode("utf-8", "replace"), separator))
-    except OpenQuoteError:  # said where the lines are read
+    except OpenQuoteError:  # reported when the lines are read
         return
     if width < needed:
         return
@@ -204,7 +207,7 @@ def _column_ways(
     values = [number_columns(_text(column, f"c{column.place}")) for column in columns]
     odd = "false"
     if separator is None and columns:
-        # Where fields end at blanks, a second one makes an empty field, and a tab none.
+        # If blanks separate, a second blank makes an empty field, and a tab does not separate.
         behind = range(2, needed)
         odd = " OR ".join(f"c{i} IS NULL OR contains(c{i}, chr(9))" for i in behind)
     query = f"SELECT {', '.join([*ends, f'({odd})::TINYINT', *values])} FROM lines"
@@ -221,7 +224,7 @@ def _column_ways(
 
 
 def _edges_of_lines(head: _Head, columns: Sequence[EdgeColumn]) -> str:
-    """What is asked of whole lines: the definition's own expression."""
+    """The query of whole lines, by the definition's own expression."""
     ends = []
     for end in ("e.s", "e.t"):
         number = f"try_cast({end} AS BIGINT)"
@@ -229,7 +232,7 @@ def _edges_of_lines(head: _Head, columns: Sequence[EdgeColumn]) -> str:
     values = [number_columns(_text(column, "e.w")) for column in columns]
     odd = "false"
     if head.separator is not None:
-        # Such a field may go on in the next line, which is then none of its own.
+        # A field with an open quote may continue in the next line.
         odd = "contains(c0, '\"') AND strlen(replace(c0, '\"', '')) % 2 <> strlen(c0) % 2"
     edge = f"regexp_extract(c0, '{_EDGE}', ['s', 't', 'w'])"
     return (
@@ -242,8 +245,7 @@ def _edges_of_lines(head: _Head, columns: Sequence[EdgeColumn]) -> str:
 def _integer_places(
     head: _Head, separator: str, columns: Sequence[EdgeColumn]
 ) -> frozenset[int] | None:
-    """The columns that look like integers in the first lines; None where the ids do not, or text is
-    needed to read the others."""
+    """The columns of integers in the first lines; None if ids are not, or others need text."""
     if columns and (separator == " " or any(column.missing for column in columns)):
         return None
     lines = head.data[head.begin :].split(b"\n", _LOOK_LINES)[:_LOOK_LINES]
@@ -255,20 +257,20 @@ def _integer_places(
 
 
 def _tidied(data: bytes) -> bytes:
-    """Lines as Unix ends them, without comments."""
+    """The lines with Unix line ends, without comments."""
     data = unix_lines(data)
     return _COMMENT.sub(b"", data) if b"#" in data or b"%" in data else data
 
 
 def _text(column: EdgeColumn, value: str) -> str:
-    """The text of a column's number, for SQL."""
+    """The text of a column's number, in SQL."""
     if not column.missing:
         return value
     return f"coalesce(nullif(trim({value}, ' \t'), ''), {text_literal(column.missing)})"
 
 
 def _add_numbers(rows: EdgeRows, columns: Sequence[EdgeColumn], numbers: Sequence[Column]) -> None:
-    """Add what :func:`number_columns` gave for each column."""
+    """Add the results of :func:`number_columns` for each column."""
     for place, column in enumerate(columns):
         if not rows.is_kept(place):
             continue
@@ -282,18 +284,17 @@ def _add_numbers(rows: EdgeRows, columns: Sequence[EdgeColumn], numbers: Sequenc
 
 
 def _say(progress: Progress, path: StrPath, head: _Head, rows: int) -> None:
-    """Tell how far DuckDB is in a file: by lines as long as the first ones are."""
+    """Report DuckDB's progress in a file, estimated by the length of the first lines."""
     size = os.path.getsize(path)
     per_line = len(head.data) / max(head.data.count(b"\n"), 1)
     progress(min(int(rows * per_line), size), size)
 
 
 def read_words(reading: Reading) -> None:
-    """Read a text file whose ids are any words; vertices are numbered in the order of their words'
-    bytes.
+    """Read a text file whose ids are words; vertices are numbered in byte order of the words.
 
     Raises:
-        FormatError: As :func:`~pagraph.datasets.edge_lines.read_word_lines`, and where the words do
+        FormatError: As :func:`~pagraph.datasets.edge_lines.read_word_lines`; also if the words do
             not fit into the room.
     """
     data = _large_block(reading.path)
@@ -302,7 +303,7 @@ def read_words(reading: Reading) -> None:
 
 
 def _number_quickly(reading: Reading, data: bytes) -> bool:
-    """Read and number a file's words in the first way that reads all lines; False if none does."""
+    """Read and number words by the first way that can read all lines; False if none can."""
     rows = reading.rows
     begin, line = first_line(data)
     try:
@@ -311,7 +312,7 @@ def _number_quickly(reading: Reading, data: bytes) -> bool:
         names = [word.strip(BLANKS) for word in cut(first, separator)]
         named, unsure = words_are_header(names, reading)
         columns = reading.asked.found(rows.path, names if named else None, separator)
-    except (FormatError, UnicodeDecodeError):  # the definition says in its turn what is wrong
+    except (FormatError, UnicodeDecodeError):  # the definition reports it later
         return False
     if named:
         begin += len(line)
@@ -335,15 +336,14 @@ def _number_quickly(reading: Reading, data: bytes) -> bool:
 
 @contextlib.contextmanager
 def _table(reading: Reading, way: Way, columns: Sequence[EdgeColumn]) -> Iterator[Connection]:
-    """A connection with the lines as the table ``rows``, as :func:`number_rows` wants it."""
+    """A connection with the lines as the table ``rows``, for :func:`number_rows`."""
     chosen = [f"{_bare('c0')} AS s", f"{_bare('c1')} AS t"]
     chosen += [f"c{column.place} AS v{place}" for place, column in enumerate(columns)]
-    # What the definition reads otherwise: an empty word, and a second blank where fields end at
-    # blanks.
+    # The definition reads these differently: an empty word, and a second blank if blanks separate.
     unusual = ["s IS NULL", "t IS NULL", "s = ''", "t = ''"]
     if way.lines.separator == " ":
         unusual += ["contains(s, chr(9))", "contains(t, chr(9))"]
-    # Behind a pipe comments are gone, and a quoted word may begin as they do.
+    # A pipe removes comments, and a quoted word may begin like one.
     comment = "coalesce(starts_with(s, '#') OR starts_with(s, '%'), false)"
     edges = f"WHERE NOT {comment}" if way.is_direct else ""
     with Connection(reading.room_of_rows, reading.rows.folder) as connection:
@@ -362,17 +362,17 @@ def _table(reading: Reading, way: Way, columns: Sequence[EdgeColumn]) -> Iterato
 
 
 def _bare(word: str) -> str:
-    """A word without blanks at its ends, for SQL."""
+    """A stripped word, in SQL."""
     blanks = text_literal(BLANKS)
     ends = [f"ends_with({word}, {text_literal(blank)})" for blank in BLANKS]
-    # Looking at its ends takes a tenth of the time that `trim` takes. All that is below "!" begins
-    # with a blank, or with a control character.
+    # Checking the ends takes a tenth of the time of `trim`. All words below "!" begin with a blank
+    # or a control character.
     padded = " OR ".join([f"{word} < '!'", *ends])
     return f"CASE WHEN {padded} THEN trim({word}, {blanks}) ELSE {word} END"
 
 
 def _number_values(connection: Connection, rows: EdgeRows, columns: Sequence[EdgeColumn]) -> None:
-    """Add the numbers of the table ``rows``, whose texts are ``v0``, ``v1`` and so on."""
+    """Add the numbers of the table ``rows``, from its texts ``v0``, ``v1`` and so on."""
     query = ", ".join(
         number_columns(_text(column, f"v{place}")) for place, column in enumerate(columns)
     )
@@ -382,11 +382,12 @@ def _number_values(connection: Connection, rows: EdgeRows, columns: Sequence[Edg
 
 
 def number_rows(connection: Connection, reading: Reading) -> NumberedWords:
-    """Add the edges of the table ``rows`` of a connection, whose ids are the words ``s`` and
-    ``t``; the words are in ``rows.original_id`` afterwards.
+    """Add the edges of a connection's table ``rows``, whose ids are the words ``s`` and ``t``.
+
+    Stores the words in ``rows.original_id``.
 
     Raises:
-        ValueError: They do not fit into the room, and it is too little for work on disk.
+        ValueError: The words do not fit into the room, and it is too small to spill to disk.
     """
     rows = reading.rows
     left = 2 * reading.room
@@ -398,9 +399,9 @@ def number_rows(connection: Connection, reading: Reading) -> NumberedWords:
         )
     found = NumberedWords(connection)
     check_fits(rows.path, (4 if found.num_ids < 2**31 else 8) * 2 * found.count, "edges")
-    # Sorting them by DuckDB takes as long as both joins, putting them to their places a tenth.
+    # Scattering takes a tenth of the time of DuckDB's sort, which takes as long as both joins.
     rows.place(found.count, found.num_ids, [found.numbers("s"), found.numbers("t")])
-    # The words come on top of what the rows took.
+    # The words come on top of the rows.
     connection.limit(reading.room)
     rows.original_id = found.words(rows.path, reading.room)
     return found

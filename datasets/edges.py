@@ -1,5 +1,4 @@
-"""Edge arrays: reverse edges added, repeated edges dropped, a CSC made of them; how many vertices
-are plausible."""
+"""Edge arrays: adding reverse edges, dropping repeats, making a CSC, and bounding vertex counts."""
 
 from __future__ import annotations
 
@@ -16,15 +15,14 @@ from ..system.units import bytes_text
 Ids = Array
 
 ANY_ID = 10_000_000
-"""Below this, ids may be as sparse as they like: an index of so many vertices takes 80 MB."""
+"""Below this, ids may be arbitrarily sparse: the index of so many vertices takes 80 MB."""
 
-# Repeated edges are found by comparing pairs of ids, each packed into one int64.
+# Repeated edges are found by comparing pairs of ids, packed into one int64.
 _SIMPLE_LIMIT = 2**31
 
 
 def mirror(src: Ids, dst: Ids) -> tuple[Ids, Ids, Ids]:
-    """Add the other direction of every edge but self-loops; also gives each edge's place in the
-    input.
+    """Add the reverse of every edge but self-loops; also returns each edge's place in the input.
 
     >>> mirror(np.array([0, 1]), np.array([1, 1]))
     (array([0, 1, 1]), array([1, 1, 0]), array([0, 1, 0]))
@@ -39,12 +37,11 @@ def mirror(src: Ids, dst: Ids) -> tuple[Ids, Ids, Ids]:
 def drop_repeats(
     src: Ids, dst: Ids, num_nodes: int, *, undirected: bool = False
 ) -> tuple[Ids, Ids]:
-    """Sort the edges and drop repeated ones and self-loops; ``undirected`` takes u-v and v-u as one
-    edge."""
+    """Sort edges and drop repeats and self-loops; ``undirected``: u-v and v-u are one edge."""
     check_simple(num_nodes)
     low = np.minimum(src, dst) if undirected else src
     high = np.maximum(src, dst) if undirected else dst
-    # In place: each temporary array would take 8 bytes an edge more.
+    # In place: a temporary array would take 8 more bytes per edge.
     keys = low.astype(np.int64)
     keys *= num_nodes
     keys += high
@@ -53,7 +50,7 @@ def drop_repeats(
 
 
 def check_simple(num_nodes: int) -> None:
-    """Raise ValueError if two ids do not fit into the 64 bits that edges are compared by."""
+    """Raise ValueError if a pair of ids does not fit into 64 bits."""
     if num_nodes > _SIMPLE_LIMIT:
         raise ValueError(
             f"num_nodes must be at most {_SIMPLE_LIMIT} to drop repeated edges, got {num_nodes}"
@@ -61,12 +58,14 @@ def check_simple(num_nodes: int) -> None:
 
 
 def csc_of_pairs(src: Ids, dst: Ids, num_src: int, num_dst: int) -> CSC:
-    """Build a CSC of the distinct edges with sorted sources, at most 2**31 at either end; an edge's
-    id is its place."""
+    """Build a CSC of the distinct edges with sorted sources; an edge's id is its position.
+
+    At most 2**31 vertices at either end.
+    """
     keys = dst.astype(np.int64)
     keys *= num_src
     keys += src
-    # `max`: without sources there are no keys either, but NumPy warns of a division by 0.
+    # `max`: without sources there are no keys, but NumPy warns of a division by 0.
     targets, sources = np.divmod(_distinct(keys), max(num_src, 1))
     dtype = id_dtype(max(num_src, num_dst), len(sources))
     indptr = torch.zeros(num_dst + 1, dtype=dtype, device="cpu")
@@ -83,18 +82,16 @@ def _distinct(keys: Int64Array) -> Int64Array:
 
 
 def graph_of(src: Ids, dst: Ids, num_nodes: int) -> Graph:
-    """Build a graph whose edge ids are positions in the CSC, for edges whose order means
-    nothing."""
-    # Without the ids that `from_coo` keeps: they are 4 or 8 bytes an edge, and a read for each.
+    """Build a graph whose edge ids are positions in the CSC, for edges in arbitrary order."""
+    # Without the ids of `from_coo`, which cost 4 or 8 bytes and a read per edge.
     csc = Graph.from_coo(src, dst, num_nodes).csc
     return Graph(CSC(csc.indptr, csc.indices, csc.num_src))
 
 
 def check_size(path: StrPath, num_nodes: int) -> None:
-    """Raise FormatError if the index of the vertices that ``path`` claims does not fit into
-    memory."""
-    # One int64 offset a vertex. Checked before anything of that size is allocated: Linux grants
-    # more memory than there is, and ends the process when it is touched.
+    """Raise FormatError if the index of ``path``'s claimed vertices does not fit into memory."""
+    # One int64 offset per vertex. Checked before allocation: Linux overcommits, and kills the
+    # process when the memory is touched.
     least = 8 * num_nodes
     free = reading_room()
     if num_nodes < 0 or least > free:
@@ -106,7 +103,7 @@ def check_size(path: StrPath, num_nodes: int) -> None:
 
 
 def count_nodes(path: StrPath, src: Ids, dst: Ids) -> int:
-    """The largest id plus 1, or FormatError if nearly all of these vertices would have no edges."""
+    """The largest id plus 1, or FormatError if nearly all vertices would be isolated."""
     largest = (int(ids.max()) for ids in (src, dst) if len(ids))
     count = 1 + max(largest, default=-1)
     limit = most_nodes(len(src))
@@ -127,7 +124,7 @@ def check_count(path: StrPath, num_nodes: int, num_edges: int) -> None:
 
 
 def most_nodes(num_edges: int) -> int:
-    """The most vertices that are plausible for so many edges."""
-    # One id in 16 must be in use. With fewer, they are most likely account numbers, or a hostile
-    # file asks for gigabytes of index with a line of text.
+    """The largest plausible number of vertices for this number of edges."""
+    # One id in 16 must be used. Otherwise they are probably account numbers, or a hostile file
+    # claims gigabytes of index with a line of text.
     return max(ANY_ID, 16 * num_edges)

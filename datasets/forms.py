@@ -1,5 +1,4 @@
-"""Forms that a graph can be read from, each with how it is recognised, its options and its reader;
-and those of other libraries that it can be written in."""
+"""Forms that graphs are read from, with detection, options and readers; and forms for export."""
 
 from __future__ import annotations
 
@@ -41,12 +40,12 @@ class Form:
     Attributes:
         name: Its name in errors.
         what: The same for a sentence that begins "It is ...".
-        reader: Its reader, as MODULE.NAME: those of other forms are not imported.
-        options: Those of :func:`read_graph` that the reader takes.
-        endings: What names of files of this form end in.
-        is_it: Whether a folder, or a file with such an ending, has this form. Default: every one.
-        is_bounded: Whether the reader takes ``files``, see :class:`~.edge_sort.InFiles`, for what
-            need not fit into memory.
+        reader: Its reader, as MODULE.NAME, so that only this one is imported.
+        options: Options of :func:`read_graph` that the reader takes.
+        endings: Endings of file names of this form.
+        is_it: Whether a folder, or a file with such an ending, has this form. Default: always.
+        is_bounded: Whether the reader takes ``files``, see :class:`~.edge_sort.InFiles`, for graphs
+            larger than memory.
     """
 
     name: str
@@ -65,8 +64,8 @@ class Form:
         return graph
 
     def chosen(self, options: Mapping[str, Any]) -> dict[str, Any]:
-        """Those of the ``options`` that are set, or ValueError where one is not of this form."""
-        # False is an answer only for the header; for switches it is the default.
+        """The ``options`` that are set, or ValueError if this form lacks one."""
+        # False is a choice only for the header; for switches it is the default.
         given = {
             n: v
             for n, v in options.items()
@@ -76,7 +75,7 @@ class Form:
             if name not in self.options:
                 raise ValueError(f"{name} must not be given for a source of the form {self.name!r}")
         weight = given.get("weight", "")
-        # Of the forms with weights, edge lists alone may have several.
+        # Only edge lists may have several weights.
         if not isinstance(weight, str) and "field" not in self.options:
             if len(weight) > 1:
                 names = " and ".join(map(repr, weight))
@@ -88,7 +87,7 @@ class Form:
 
 
 def _members(path: Path) -> set[str]:
-    """Names of the arrays in an ``.npz`` file; none in a damaged one."""
+    """Names of the arrays in an ``.npz`` file; empty for a damaged one."""
     from .arrays import UNREADABLE, npz_members
 
     try:
@@ -102,7 +101,7 @@ _EDGES = (
     *("num_nodes", "relabel", "undirected", "weight", "field", "time", "skip_columns", "missing"),
     *("header", "progress"),
 )
-# The first that fits is taken: of the forms that end alike, the one without `is_it` comes last.
+# The first match wins, so of forms with one ending, the one without `is_it` comes last.
 _FORMS = (
     Form(
         "edge list",
@@ -177,7 +176,7 @@ _FORMS = (
         "tables", "the description of tables", "tables.described.read_tables", (), (".yaml", ".yml")
     ),
 )
-# Any other folder is opened as a graph folder, whose errors say what is wrong with it.
+# Any other folder is opened as a graph folder, with its errors.
 _FOLDERS = (
     Form(
         "ogb",
@@ -211,9 +210,9 @@ _KONECT = Form(
 
 
 def source_form(source: StrPath) -> Form:
-    """Detect the form of ``source`` by its name, and where several have that, by a look inside."""
+    """Detect the form of ``source`` by its name, and if ambiguous, by its content."""
     if is_database(source):
-        location_of(source)  # a path that is none is said before torch is imported
+        location_of(source)  # refuses a wrong path before torch is imported
         return _DATABASE
     path = Path(source)
     if not path.exists():
@@ -239,7 +238,7 @@ def source_form(source: StrPath) -> Form:
 
 
 def database_form(source: StrPath, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Check that a source is a database, and its options; those of its reader."""
+    """Check that a source is a database, and its options; returns those of its reader."""
     form = source_form(source)
     if form is not _DATABASE:
         raise ValueError(f"dry_run=True must come with a database, got {form.what}")
@@ -248,8 +247,10 @@ def database_form(source: StrPath, options: Mapping[str, Any]) -> dict[str, Any]
 
 
 def _asked(form: Form, options: Mapping[str, Any], fields: dict[str, Any]) -> dict[str, Any]:
-    """The options of a form's reader. A database's takes the sets out of ``fields``: they are of
-    the task's rows, and set with these."""
+    """The options of a form's reader.
+
+    A database's reader takes the sets out of ``fields``, since they are shares of the task's rows.
+    """
     given = form.chosen(options)
     if form is _DATABASE:
         given["parts"] = {part: fields.pop(part, None) for part in PARTS}
@@ -285,41 +286,40 @@ def read_graph(
     memory: int | str | None = None,
     progress: Progress | None = None,
 ) -> Graph:
-    """Read a graph from a folder or file of any supported form; fields keep the names they have in
-    DGL.
+    """Read a graph from a folder or file of any supported form; fields have DGL's names.
 
     Args:
-        source: A graph folder; an edge list (``.txt``, ``.tsv``, ``.csv``, also packed as ``.gz``,
-            ``.xz`` or ``.bz2``, or ``.parquet``); Matrix Market (``.mtx``), GraphML, GML, KONECT's
-            ``out.NAME``; an ``.npz`` of scipy, of a GNN benchmark or with an ``edge_index``; an
-            ``edge_index`` in ``.npy`` or ``.pt``; a graph that DGL (``.bin``) or PyG (``.pt``)
-            saved; the folder of a data set of OGB's (or its ``data.npz``) or GraphBolt's; or a YAML
-            file that describes tables; a database, as a file of SQLite's or DuckDB's, or as
+        source: A graph folder; an edge list (``.txt``, ``.tsv``, ``.csv``, also compressed as
+            ``.gz``, ``.xz`` or ``.bz2``, or ``.parquet``); Matrix Market (``.mtx``), GraphML, GML,
+            KONECT's ``out.NAME``; an ``.npz`` of scipy, of a GNN benchmark or with an
+            ``edge_index``; an ``edge_index`` in ``.npy`` or ``.pt``; a graph that DGL (``.bin``) or
+            PyG (``.pt``) saved; the folder of a dataset of OGB (or its ``data.npz``) or GraphBolt;
+            a YAML file that describes tables; or a database, as a file of SQLite or DuckDB, or as
             ``postgresql://USER@HOST/NAME``, ``sqlite:///PATH`` or ``adbc:DRIVER:URI``.
         split: For folders: see :func:`open_graph`; for OGB's, the name of the folder in ``split/``.
         num_nodes: For edge lists and ``edge_index``: number of vertices. Default: the largest id
             plus 1.
         relabel: For edge lists, like ``header``: see :func:`read_edge_list`.
-        undirected: Where each edge is named once: store both directions.
+        undirected: If each edge is listed once: store both directions.
         weight: For edge lists and matrices: name of an edge field for the weights; for edge lists
             also several.
-        field: For edge lists, like ``time`` and ``header``.
-        time: The column of the times of edges.
+        field: For edge lists, like ``time`` and ``header``: further columns to keep.
+        time: The column of edge times.
         header: Whether the first line has names.
-        tables: For databases, like the next eight: the tables to read, views among them. Default:
-            all tables.
-        skip_tables: Tables that are not read.
-        skip_columns: Columns that are not read, as "table:column"; for edge lists as "column".
+        tables: For databases, like the next eight: the tables and views to read. Default: all
+            tables.
+        skip_tables: Tables to leave out.
+        skip_columns: Columns to leave out, as "table:column"; for edge lists as "column".
         schema: The schema of the tables. Default: "public".
-        keys: As of ``Graph.from_tables``, or texts such as "users:id" and "orders.user_id:users".
+        keys: As in ``Graph.from_tables``, or text such as "users:id" and "orders.user_id:users".
         times: Likewise: "orders:created_at", or "users:" for a table without a time.
         orphans: "error", or "drop": keys that point nowhere make no edge.
-        missing: What stands for missing integers, dates and booleans; for edge lists the number
-            that stands for missing ones.
-        task: "table:label" or "table:label:time". The rows of the table are what a model is asked:
-            they get the field ``label``, and in the order of time the masks of ``train``, ``val``
-            and ``test``, which are then shares (0.6, 0.2 and 0.2). Types without a column ``feat``
-            get one of their numbers and words.
+        missing: Replacement for missing integers, dates and booleans; for edge lists, for missing
+            numbers.
+        task: "table:label" or "table:label:time". The table's rows are the seeds of training. They
+            get the field ``label``, and masks in the order of time by the shares ``train``, ``val``
+            and ``test`` (0.6, 0.2 and 0.2). Types without a column ``feat`` get one from their
+            numbers and words.
         features: For graphs without such a field, like the next four: a file for the field
             ``feat``; see :func:`~pagraph.datasets.given_fields.add_fields`.
         labels: A file for the field ``label``.
@@ -327,17 +327,16 @@ def read_graph(
             vertices.
         val: The same for ``val_mask``.
         test: The same for ``test_mask``.
-        memory: Bytes that the arrays may take which the files hold, announce or unpack to, such as
-            "4GiB"; the graph that is made of them comes on top. Default: half of what is free.
-        progress: Called with the bytes read and the file's size, where that can be told.
+        memory: Limit in bytes for the arrays in the files, as claimed and decompressed, such as
+            "4GiB"; the graph itself comes on top. Default: half of free memory.
+        progress: Called with the bytes read and the file's size, if known.
 
     Raises:
-        FileNotFoundError: There is nothing at that path.
-        FormatError: The form is not known, or the content is corrupt, or more than ``memory`` has
-            room for.
+        FileNotFoundError: The path does not exist.
+        FormatError: The form is unknown, or the content is corrupt or larger than ``memory``.
         MissingDependencyError: The form needs PyG, which is not installed.
-        ValueError: An option does not go with the form, ids are out of range, or fields do not fit
-            the graph.
+        ValueError: An option does not fit the form, ids are out of range, or fields do not fit the
+            graph.
     """
     form = source_form(source)
     options: dict[str, Any] = {
@@ -373,26 +372,25 @@ def import_graph(
     progress: Progress | None = None,
     **options: Any,
 ) -> Graph:
-    """Write a graph from elsewhere as a native folder, whole or not at all; opens it.
+    """Convert a graph of any supported form to a native folder, atomically, and open it.
 
-    The edges of edge lists, ``.npy`` files and OGB's data sets are sorted in files beside those of
-    the folder; other forms are read into memory first.
+    Edges of edge lists, ``.npy`` files and OGB's datasets are sorted in temporary files. Other
+    forms are read into memory first.
 
     Args:
-        source: What :func:`read_graph` takes.
+        source: See :func:`read_graph`.
         out: Must not exist yet.
-        memory: Bytes that edges in files may take, such as "4GiB", beside what Python and its
-            libraries hold. Of forms that are read into memory, what their files may announce or
-            unpack to; the graph that is made of it comes on top. Default: half of what is free.
+        memory: Memory for edges in files, such as "4GiB", on top of Python and its libraries. For
+            forms that are read into memory, see :func:`read_graph`. Default: half of free memory.
         store: See :func:`write_graph`.
         origin: Where the graph is from, for people.
-        progress: Called with the work done so far and all of it.
+        progress: Called with the work done so far and all work.
         options: Those of :func:`read_graph`.
 
     Raises:
         FileExistsError: ``out`` exists.
-        FormatError: As :func:`read_graph`, like others.
-        ValueError: ``memory`` is no number of bytes, or less than the work needs.
+        FormatError: As in :func:`read_graph`, like other errors.
+        ValueError: ``memory`` is not a number of bytes, or too small.
     """
     form = source_form(source)
     fields = {name: options.pop(name, None) for name in ("features", "labels", *PARTS)}
@@ -402,7 +400,7 @@ def import_graph(
         folder_form(source)
     memory_budget(memory)
     check_absent(out)
-    # Not before all of this is right: it imports torch.
+    # Only after the checks: this imports torch.
     from ..graph.graph import Graph
     from .edge_sort import write_bounded
     from .given_fields import add_fields
@@ -425,10 +423,10 @@ def import_graph(
 
 
 def export_graph(graph: Graph, out: StrPath, *, form: str) -> None:
-    """Write ``graph`` with all its fields as another library reads it, whole or not at all.
+    """Write ``graph`` with all its fields in another library's form, atomically.
 
-    Edge ``i`` is the one with the id ``i``. In PyG's form ``feat`` and ``label`` are called ``x``
-    and ``y``, unless these are there.
+    Edge ``i`` is the one with id ``i``. In PyG's form ``feat`` and ``label`` become ``x`` and
+    ``y``, unless these exist.
 
     Args:
         graph: The graph.
@@ -440,14 +438,14 @@ def export_graph(graph: Graph, out: StrPath, *, form: str) -> None:
     Raises:
         FileExistsError: ``out`` exists.
         MissingDependencyError: The form needs DGL or PyG, which is not installed.
-        ValueError: The form cannot hold a field, a type, or the edge ids, which must be all those
-            below the number of edges.
+        ValueError: The form cannot hold a field, a type, or the edge ids, which must be a
+            permutation.
     """
-    # Here, like DGL and PyG below: a wrong target is refused before torch is imported.
+    # Imported here, so that the command line refuses a wrong target without torch.
     import torch
 
     check_target(out, form)
-    # None of the forms has edge ids: an edge's id is its place, so that fields go by it.
+    # The forms have no edge ids, so an edge's id must be its position for fields to match.
     for etype in graph.edge_types:
         csc = graph.csc_of(etype)
         csc.validate()
@@ -459,7 +457,7 @@ def export_graph(graph: Graph, out: StrPath, *, form: str) -> None:
                 f"edge ids of {'/'.join(etype)} must be 0 to {csc.num_edges - 1}, each once, to be "
                 "exported"
             )
-    # Late: DGL and PyG take seconds to import, and need not be installed for the other form.
+    # Imported here: DGL and PyG take seconds, and only one need be installed.
     if form == "dgl":
         from ..dgl.convert import save_graph
 
@@ -475,8 +473,7 @@ def export_graph(graph: Graph, out: StrPath, *, form: str) -> None:
 
 
 def check_target(out: StrPath, form: str, *, name: str = "out") -> None:
-    """Check the form, and that ``out`` is a new path whose name goes with it; long work calls this
-    before it starts."""
+    """Check the form, and that ``out`` is a new path with a matching name, before long work."""
     if form not in EXPORT_FORMS:
         raise ValueError(f"form must be one of {list(EXPORT_FORMS)}, got {form!r}")
     check_absent(out, name=name)

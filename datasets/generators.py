@@ -1,8 +1,6 @@
-"""Generators of graphs that look like real ones: what their arguments must be, and how they are
-drawn.
+"""Generators of realistic graphs: checks of their arguments, and the drawing.
 
-The parts that draw are imported by a call, so that the command line does not wait for torch to say
-what is wrong with an option.
+Drawing is imported on call, so that the command line reports wrong options without torch.
 """
 
 from __future__ import annotations
@@ -19,7 +17,7 @@ if TYPE_CHECKING:
     from ..graph.graph import Graph
 
 GRAPH500 = (0.57, 0.19, 0.19, 0.05)
-# A trillion vertices: a larger number is surely a count of vertices, not its logarithm.
+# A trillion vertices: a larger number is surely a count rather than a logarithm.
 _MAX_SCALE = 40
 # Blocks sort vertices as int32.
 _MAX_NODES = 2**31 - 1
@@ -45,32 +43,31 @@ def rmat(
     origin: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
 ) -> Graph:
-    """Generate a graph with ``2**scale`` vertices and a few of very high degree; ids are scrambled.
+    """Generate an RMAT graph with ``2**scale`` vertices, a few of very high degree.
 
-    Equal arguments give the same graph on every machine, whatever the number of threads.
+    Ids are scrambled. Equal arguments give the same graph on every machine, for any number of
+    threads.
 
     Args:
         scale: Base-2 logarithm of the number of vertices, 0 to 40.
         edge_factor: Edges drawn per vertex.
         num_edges: Edges drawn; replaces ``edge_factor``.
-        probabilities: Chances of the four quadrants a, b, c, d.
-        noise: Largest change of b and c, drawn once for each level (Seshadhri, Pinar and Kolda, J.
-            ACM 2013): takes away the steps in the degree distribution.
+        probabilities: Probabilities of the four quadrants a, b, c, d.
+        noise: Maximal change of b and c, drawn once per level, which smooths the degree
+            distribution (Seshadhri, Pinar and Kolda, J. ACM 2013).
         undirected: Store both directions of every edge.
-        simple: Drop self-loops and repeated edges; otherwise they are kept, as Graph500 does.
+        simple: Drop self-loops and repeated edges. Default: keep them, as Graph500 does.
         num_features: Width of a random normal field ``feat``; 0 for none.
         num_classes: Number of random labels in ``label``, with masks; 0 for none.
         fractions: Shares of train, val and test vertices.
-        feature_dtype: Of ``feat``: "float32", or "float16" or "bfloat16", to which its numbers are
-            rounded.
-        seed: Any integer; counts modulo 2**64.
-        out: Write the graph as this folder, which must not exist yet, without holding it in memory,
-            and return it opened.
-        memory: Bytes that writing ``out`` may take, such as "4GiB", beside what Python and its
-            libraries hold. Default: half of what is free.
+        feature_dtype: Dtype of ``feat``: "float32", or "float16" or "bfloat16" (rounded).
+        seed: Any integer, modulo 2**64.
+        out: Write the graph to this new folder out of core, and return it opened.
+        memory: Memory for writing ``out``, such as "4GiB", on top of Python and its libraries.
+            Default: half of free memory.
         store: For ``out``: form of ``feat`` in fewer bytes, see :func:`write_graph`.
         origin: For ``out``: where the graph is from, for people.
-        progress: Called with the work done so far and all of it.
+        progress: Called with the work done so far and all work.
 
     Raises:
         FileExistsError: ``out`` exists.
@@ -135,15 +132,14 @@ def _check_quadrants(probabilities: tuple[float, float, float, float], noise: fl
     a, b, c, d = probabilities
     if not all(math.isfinite(p) and p >= 0 for p in probabilities) or abs(a + b + c + d - 1) > 1e-6:
         raise ValueError(f"probabilities must be at least 0 and add up to 1, got {probabilities}")
-    # Noise moves up to this much from a and d to b and c, or back; no chance may become negative.
+    # Noise moves up to this much between a, d and b, c; no probability may become negative.
     limit = min((a + d) / 2, b, c)
     if not 0 <= noise <= limit:
         raise ValueError(f"noise must be in [0, {limit}] for these probabilities, got {noise}")
 
 
 def check_fractions(fractions: tuple[float, float, float]) -> None:
-    """Check the shares of train, val and test, each in [0, 1] and at most 1 together, or raise
-    ValueError."""
+    """Raise ValueError unless the shares are in [0, 1] and add up to at most 1."""
     if len(fractions) != 3 or not all(math.isfinite(f) and 0 <= f <= 1 for f in fractions):
         raise ValueError(f"fractions must be three numbers in [0, 1], got {fractions}")
     if sum(fractions) > 1 + 1e-9:
@@ -163,16 +159,16 @@ def sbm(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Graph:
-    """Generate an undirected graph (both directions stored) whose labels a GNN can learn and an MLP
-    cannot.
+    """Generate a block model whose labels a GNN can learn and an MLP cannot.
 
-    A vertex's features are its class centroid plus noise, but for a share ``feature_noise`` the
-    centroid of a random class: no model that sees the features alone can be right more often than
-    ``1 - feature_noise + feature_noise / num_classes``. The neighbours tell the rest.
+    It is undirected, with both directions stored. A vertex's features are its class centroid plus
+    noise. A share ``feature_noise`` of the vertices gets the centroid of a random class instead. So
+    the accuracy from features alone is at most ``1 - feature_noise + feature_noise / num_classes``.
+    The neighbours tell the rest.
 
     Args:
         num_nodes: Number of vertices.
-        num_edges: Undirected edges drawn; self-loops and repeated ones are dropped. Default: 10 per
+        num_edges: Undirected edges drawn; self-loops and repeats are dropped. Default: 10 per
             vertex.
         num_classes: Number of blocks, which are the labels.
         homophily: Share of the edges that stay inside a block.
@@ -180,8 +176,8 @@ def sbm(
         num_features: Width of the field ``feat``, float32.
         feature_noise: Share of vertices with the features of a random class.
         fractions: Shares of train, val and test vertices.
-        seed: Any integer; counts modulo 2**64.
-        progress: Called with the edges drawn so far and all of them.
+        seed: Any integer, modulo 2**64.
+        progress: Called with the edges drawn so far and all edges.
 
     Raises:
         ValueError: An argument is out of its range.
@@ -254,26 +250,24 @@ def citation(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Graph:
-    """Generate a heterograph whose papers' fields of study a relational GNN can learn and an MLP
-    cannot.
+    """Generate a citation heterograph whose labels a relational GNN can learn and an MLP cannot.
 
-    Every paper, author and institution has a field of study, and the edges of each type are those
-    of a block model between fields; see :func:`~pagraph.datasets.sbm` for that, for the features of
-    papers and authors (institutions have none), and for how often a model that sees a paper's
-    features alone can be right.
+    Every paper, author and institution has a field of study. The edges of each type are those of a
+    block model between fields. See :func:`~pagraph.datasets.sbm` for the model, the features of
+    papers and authors (institutions have none), and the best accuracy from features alone.
 
     The edge types are author/writes/paper, paper/written_by/author, paper/cites/paper,
     author/affiliated_with/institution and institution/employs/author. Edge ``i`` of written_by is
-    edge ``i`` of writes reversed, and so for employs. Papers have ``feat``, ``label`` and the
-    masks, authors ``feat``.
+    the reverse of edge ``i`` of writes; the same holds for employs. Papers have ``feat``, ``label``
+    and masks, authors ``feat``.
 
     Args:
         num_papers: Number of papers.
         num_authors: Number of authors. Default: 3 for every 2 papers.
         num_institutions: Number of institutions. Default: 1 for every 80 papers.
         authorships: Authors drawn per paper; repeated pairs are dropped, here and below.
-        citations: Citations drawn per paper; of itself are dropped. (Each author gets 1 affiliation
-            on average.)
+        citations: Citations drawn per paper; self-citations are dropped. (Each author gets 1
+            affiliation on average.)
         num_classes: Number of fields of study, which are the papers' labels.
         homophily: Share of the edges that stay inside a field of study.
         exponent: Exponent of the power law of expected degrees, above 1; smaller is more skewed.
@@ -281,8 +275,8 @@ def citation(
         num_author_features: Width of the authors' ``feat``, float32.
         feature_noise: Share of papers and authors with the features of a random field of study.
         fractions: Shares of train, val and test papers.
-        seed: Any integer; counts modulo 2**64.
-        progress: Called with the edges drawn so far and all of them; an edge and its reverse count
+        seed: Any integer, modulo 2**64.
+        progress: Called with the edges drawn so far and all edges; an edge and its reverse count
             once.
 
     Raises:
@@ -363,18 +357,17 @@ def shop(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Graph:
-    """Generate a shop's database: each table is a vertex type, each foreign key an edge type in
-    both directions.
+    """Generate a shop's database as a temporal heterograph.
 
-    Every product is of one of two kinds, which its features show. In each period of 30 days a
-    customer likes one kind and buys nothing else; in the next one the same with probability
-    ``persistence``, or else the other. The task, as in RelBench (Robinson et al., 2024): at the end
-    of a period tell the kind that a customer will like in the next one.
+    Each table is a vertex type, and each foreign key an edge type in both directions. Every product
+    is of one of two kinds, visible in its features. In each period of 30 days a customer buys only
+    one kind. In the next period it is the same with probability ``persistence``, else the other.
+    The task, as in RelBench (Robinson et al., 2024), is to predict at the end of a period the kind
+    of the next one.
 
-    The purchases of the last period, two hops away from the customer, tell the kind of that period.
-    So a model that looks at nothing later than its question is right in at most ``persistence`` of
-    the cases, and reaches that if it tells the last period from those before. One that is right
-    more often has seen what was bought afterwards.
+    The last period's purchases, two hops from the customer, reveal its kind. So without later
+    information the accuracy is at most ``persistence``, and a model reaches it if it can tell the
+    last period from earlier ones. A higher accuracy means a leak from the future.
 
     ======== ====================================================================================================
     table    fields (``time`` in seconds, int64; ``feat`` float32, noise but for products)
@@ -396,8 +389,8 @@ def shop(
         num_periods: Number of periods, at least 4.
         persistence: Probability that a customer likes the same kind again, in [0.5, 1].
         num_features: Width of the fields ``feat``, float32.
-        seed: Any integer; counts modulo 2**64.
-        progress: Called with the tables made so far and all of them.
+        seed: Any integer, modulo 2**64.
+        progress: Called with the tables made so far and all tables.
 
     Raises:
         ValueError: An argument is out of its range.

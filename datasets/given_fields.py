@@ -1,5 +1,4 @@
-"""Adds fields to a graph from separate files: features, labels, and the vertices to train,
-validate and test on."""
+"""Fields of a graph from separate files: features, labels, and train, val and test sets."""
 
 from __future__ import annotations
 
@@ -33,30 +32,29 @@ def add_fields(
     test: VertexSet | None = None,
     scratch: Scratch | None = None,
 ) -> None:
-    """Give a graph of one vertex type the fields ``feat``, ``label``, ``train_mask``, ``val_mask``
-    and ``test_mask``.
+    """Add ``feat``, ``label``, ``train_mask``, ``val_mask`` and ``test_mask`` from files.
 
-    Rows are in the order of the vertices. Where a field ``original_id`` keeps other ids, files hold
-    those; words stand in a text file, one a line. Files are read by
-    :func:`~pagraph.datasets.arrays.read_array`; a ``.npy`` file stays mapped. Of text, fractions of
-    the features are float32, and labels get the dtype that holds all of them.
+    The graph has one vertex type. Rows are in vertex order. If the field ``original_id`` keeps
+    other ids, files hold those; words are in a text file, one per line. Files are read by
+    :func:`~pagraph.datasets.arrays.read_array`; a ``.npy`` file stays mapped. From text, fractional
+    features are float32, and labels get the dtype that holds all of them.
 
     Args:
-        graph: The graph, which must not have those fields yet.
-        features: File of a row per vertex, of two or more dimensions.
-        labels: File of a row per vertex; one column of it is taken as 1-D.
+        graph: The graph, without these fields.
+        features: File with a row per vertex, of two or more dimensions.
+        labels: File with a row per vertex; a single column becomes 1-D.
         train: File of ids, or of a mask: bools, or 0 and 1 for each of three or more vertices. Or a
-            fraction in (0, 1] of the vertices (``0.6`` or ``60%``), drawn from those that no file
-            names, always the same ones.
+            fraction in (0, 1] of the vertices (``0.6`` or ``60%``), drawn reproducibly from those
+            that no file has.
         val: The same.
         test: The same.
-        scratch: For the numbers of text and Parquet. Default: they are read into memory.
+        scratch: For the numbers of text and Parquet. Default: memory.
 
     Raises:
-        FormatError: A file holds something else.
-        ValueError: The rows are not as many as the vertices; ids are out of range or repeated; sets
-            have vertices in common; a fraction is out of range, or more than are left; the graph
-            has the field already, or several vertex types.
+        FormatError: A file has other content.
+        ValueError: The number of rows is not that of vertices; ids are out of range or repeated;
+            sets overlap; a fraction is out of range, or exceeds what is left; the graph already has
+            the field, or several vertex types.
     """
     all_: dict[str, Any] = {
         "features": features,
@@ -103,14 +101,14 @@ def _rows(name: str, field: str, file: StrPath, count: int, scratch: Scratch | N
 
 
 def _sets(given: Mapping[str, VertexSet], graph: Graph) -> dict[str, Tensor]:
-    """Ids of the vertices of each set; fractions are drawn from what files leave."""
+    """Ids of the vertices of each set."""
     count = graph.num_nodes
     fractions = {
         part: share for part, value in given.items() if (share := fraction_of(value)) is not None
     }
     files: dict[str, Any] = {part: file for part, file in given.items() if part not in fractions}
     sets = {part: _ids(part, file, graph) for part, file in files.items()}
-    # Files first: fractions are drawn from what they leave, so that sets never overlap.
+    # Files first: fractions are drawn from the other vertices, so that sets never overlap.
     owner = torch.full((count,), -1, dtype=torch.int8, device="cpu")
     for number, (part, ids) in enumerate(sets.items()):
         taken = owner[ids] >= 0
@@ -126,7 +124,7 @@ def _sets(given: Mapping[str, VertexSet], graph: Graph) -> dict[str, Tensor]:
     for part, share in fractions.items():
         if not 0 < share <= 1:
             raise ValueError(f"{part} must be a file or a fraction in (0, 1], got {given[part]}")
-    # Each count is rounded, so that together they may be off by one for each set.
+    # Counts are rounded, so their sum may be off by one per set.
     wanted = {part: round(share * count) for part, share in fractions.items()}
     if sum(fractions.values()) > 1 + 1e-9 or sum(wanted.values()) > len(left) + len(wanted):
         raise ValueError(
@@ -156,7 +154,7 @@ def _ids(part: str, file: StrPath, graph: Graph) -> Tensor:
     if values.dim() != 1 or values.is_floating_point() or values.is_complex():
         kind = f"{values.dtype} of shape {list(values.shape)}"
         raise ValueError(f"{part} must be a file of ids or of a mask, got {kind} in {file}")
-    # For one or two vertices, [0, 1] could be either: it is taken as ids.
+    # For one or two vertices, [0, 1] is ambiguous and counts as ids.
     is_mask = values.dtype == torch.bool or (
         len(values) == count > 2 and bool(((values == 0) | (values == 1)).all())
     )
@@ -182,7 +180,7 @@ def _ids(part: str, file: StrPath, graph: Graph) -> Tensor:
 
 
 def _lines(file: StrPath) -> npt.NDArray[np.bytes_]:
-    """The lines of a text file that are not empty."""
+    """The non-empty lines of a text file."""
     if not os.path.isfile(file):
         raise FileNotFoundError(f"file must exist, got {str(file)!r}")
     lines = (line.strip() for block in read_blocks(file) for line in block.data.splitlines())

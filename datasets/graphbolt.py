@@ -1,4 +1,4 @@
-"""Reads folders of GraphBolt's ``OnDiskDataset``: ``metadata.yaml`` and the arrays it names."""
+"""Reader of GraphBolt's ``OnDiskDataset``: ``metadata.yaml`` and its arrays."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ _log = logging.getLogger(__name__)
 
 
 def read_graphbolt(folder: StrPath) -> Graph:
-    """Read a GraphBolt data set as its author wrote it, with one or several types; needs no DGL.
+    """Read an unprocessed GraphBolt dataset with one or several types, without DGL.
 
-    ``feature_data`` becomes fields. Of the first task over vertices, the sets become the masks
-    ``train_mask``, ``val_mask`` and ``test_mask``, and their ``labels`` the field ``label`` where
-    the features have none: -1 (NaN) for vertices in no set. Tasks over edges, and further ones,
-    stay behind with a warning.
+    ``feature_data`` becomes fields. The sets of the first task over vertices become the masks
+    ``train_mask``, ``val_mask`` and ``test_mask``. Their ``labels`` become the field ``label`` if
+    the features have none, with -1 (NaN) for vertices in no set. Tasks over edges and further tasks
+    are left out with a warning.
 
     Raises:
-        FormatError: ``metadata.yaml`` describes no graph, or a file it names is missing, damaged,
-            or does not fit.
+        FormatError: ``metadata.yaml`` does not describe a graph, or one of its files is missing,
+            damaged, or does not match.
     """
     path = Path(folder)
     path = path.parent if path.name == METADATA else path
@@ -62,19 +62,19 @@ def read_graphbolt(folder: StrPath) -> Graph:
 
 
 def _items(value: Any, key: str, where: str) -> list[Any]:
-    """The list ``value[key]``, empty where there is none."""
+    """The list ``value[key]``, or an empty list."""
     return _optional(value, key, list, where) or []
 
 
 def _optional(value: Any, key: str, kind: type[_T], where: str) -> _T | None:
-    """Get ``value[key]``, which must be a ``kind``, null or left out, or raise FormatError."""
+    """Get ``value[key]``, which must be a ``kind``, null or missing, or raise FormatError."""
     if not isinstance(value, dict):
         raise FormatError(f"{where}: {key} must be in a mapping, got {value!r}"[:300])
     return take_optional(value, key, kind, where) if key in value else None
 
 
 class _Reader:
-    """Reads what one ``metadata.yaml`` describes."""
+    """Reader of the dataset of one ``metadata.yaml``."""
 
     def __init__(self, folder: Path, where: str) -> None:
         self._folder = folder
@@ -116,7 +116,7 @@ class _Reader:
         path = named_file(
             self._folder, take(value, "path", str, self._where), f"{self._where}: path"
         )
-        # Text has a line for each edge; arrays have the sources in one row, the targets in another.
+        # Text has a line per edge; arrays have a row of sources and a row of targets.
         if value.get("format") == "csv":
             rows = EdgeRows(path)
             read_integers(Reading(rows))
@@ -164,7 +164,7 @@ class _Reader:
             raise FormatError(f"{self._where}: {error.args[0]}") from error
 
     def add_task(self, graph: Graph, tasks: list[Any]) -> None:
-        """Make fields of the sets of the first task over vertices."""
+        """Add fields for the sets of the first task over vertices."""
         done = False
         self._labelled = {t for t in graph.node_types if "label" in graph.node_fields(t)}
         for task in tasks:
@@ -172,7 +172,7 @@ class _Reader:
             items = [
                 (mask, part, self._data(part)) for mask, parts in sets.items() for part in parts
             ]
-            # Pairs of seeds (2-D) are of a task over edges.
+            # 2-D seeds are pairs, of a task over edges.
             if done or not all(
                 "seeds" in data and data["seeds"].dim() == 1 for _, _, data in items
             ):
@@ -183,8 +183,7 @@ class _Reader:
                 self._add_set(graph, mask, self._node_type(part), data)
 
     def _data(self, part: Any) -> dict[str, Tensor]:
-        """The arrays of a set for one type: "seeds", if there are any, and others by their
-        names."""
+        """The arrays of a set for one type, by name: "seeds" if any, and others."""
         found = {}
         for item in take(part, "data", list, self._where):
             name = _optional(item, "name", str, self._where)
@@ -209,7 +208,7 @@ class _Reader:
         fields.setdefault(mask, torch.zeros(count, dtype=torch.bool, device="cpu"))[ids.long()] = (
             True
         )
-        # Labels among the features are those of all vertices, not only of the sets.
+        # Labels among the features take precedence: they are of all vertices.
         if labels is None or ntype in self._labelled:
             return
         labels = labels if labels.dtype.is_signed else labels.long()  # others have no -1

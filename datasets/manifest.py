@@ -1,5 +1,4 @@
-"""The manifest of a native graph folder: JSON that lists its arrays with shapes, dtypes, sizes and
-checksums."""
+"""The manifest of a graph folder: JSON with its arrays' shapes, dtypes, sizes and checksums."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 
     from ..graph.graph import EdgeType
 
-# In lower case only, as `hexdigest` writes it: digests are compared as text.
+# Lower case only, like `hexdigest`: digests are compared as text.
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _T = TypeVar("_T")
 
@@ -27,14 +26,16 @@ _T = TypeVar("_T")
 def read_manifest_json(
     path: Path, form: str, versions: tuple[int, ...], *, hints: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
-    """Load the JSON object in ``path``; FormatError for another format (with a hint, where there is
-    one) or version."""
+    """Load the JSON object in ``path``; FormatError for another format or version.
+
+    ``hints`` are added to the error by format.
+    """
     try:
         content = read_small(path)
         value = json.loads(content)
     except FormatError:  # a ValueError too
         raise
-    # RecursionError: a hostile file may nest lists without end.
+    # RecursionError: a hostile file may nest lists deeply.
     except (ValueError, RecursionError) as error:
         raise FormatError(f"{path} is not JSON: {error}") from error
     except OSError as error:
@@ -43,7 +44,7 @@ def read_manifest_json(
         got = value.get("format") if isinstance(value, dict) else type(value).__name__
         hint = (hints or {}).get(got, "") if isinstance(got, str) else ""
         raise FormatError(f"{path}: format must be {form!r}, got {got!r}{hint}")
-    # The type, not isinstance: True is an int, and equals version 1.
+    # Not isinstance: True is an int, and equals version 1.
     if type(value.get("version")) is not int or value["version"] not in versions:
         wanted = " or ".join(map(str, versions))
         raise FormatError(
@@ -54,23 +55,21 @@ def read_manifest_json(
 
 
 def write_manifest_json(path: Path, value: dict[str, Any]) -> None:
-    """Write what :func:`read_manifest_json` reads, the same bytes for the same values."""
+    """Write a manifest for :func:`read_manifest_json`, reproducibly."""
     path.write_text(json.dumps(value, indent=2) + "\n")
 
 
 def take(value: Any, key: str, kind: type[_T], where: str) -> _T:
-    """Get ``value[key]``, which must be a ``kind`` (a boolean is no integer), or raise
-    FormatError."""
+    """Get ``value[key]``, which must be a ``kind`` (bool is not int), or raise FormatError."""
     found = value.get(key) if isinstance(value, dict) else None
     if not isinstance(found, kind) or (isinstance(found, bool) and kind is not bool):
-        # Cut: the value may be megabytes of somebody else's text.
+        # Cut, since the value may be megabytes of text.
         raise FormatError(f"{where}: {key} must be a JSON {kind.__name__}, got {found!r}"[:300])
     return found
 
 
 def take_name(value: Any, key: str, where: str) -> str:
-    """Get the name ``value[key]``, or raise FormatError: a terminal may take other characters for
-    commands."""
+    """Get the printable name ``value[key]`` (no terminal control codes), or raise FormatError."""
     found = take(value, key, str, where)
     if not found.isprintable():
         raise FormatError(f"{where}: {key} must be printable characters, got {found!r}"[:300])
@@ -111,26 +110,24 @@ FORMAT = "pagraph-graph"
 PARTITION_FORMAT = "pagraph-partition"
 """Format of a folder of parts, each a graph folder; see :mod:`pagraph.partition.manifest`."""
 VERSIONS = (1, 2)
-"""Versions of the folder: the second has fields stored in fewer bytes; where there are none the
-first is written."""
+"""Versions of the folder. The second is only written for fields stored in fewer bytes."""
 MANIFEST = "manifest.json"
 
-# Plain names of a folder's own files: no separators, no "..", nothing hidden.
+# Plain file names: no separators, no "..", nothing hidden.
 _SAFE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*\.npy")
 _NATIVE = (
     *("bool", "uint8", "int8", "int16", "int32", "int64", "uint16", "uint32", "uint64"),
     *("float16", "float32", "float64", "complex64", "complex128"),
 )
-# What NumPy has no dtype for is stored as integers of the same width.
+# Dtypes that NumPy lacks are stored as integers of the same width.
 _VIEWED = {"bfloat16": "int16", "float8_e4m3fn": "uint8", "float8_e5m2": "uint8"}
-# What some versions of torch do not have; for the others torch, whose import takes a second, need
-# not be asked.
+# Dtypes that some torch versions lack. For all others, torch need not be imported, which takes a
+# second.
 _NEWER = ("uint16", "uint32", "uint64", "float8_e4m3fn", "float8_e5m2")
 
 
 def stored_dtype(name: str) -> np.dtype[Any]:
-    """Get the dtype in the ``.npy`` file for torch's dtype ``name``; ValueError where the format or
-    torch has none.
+    """The dtype in the ``.npy`` file of torch's dtype ``name``; ValueError if unsupported.
 
     >>> stored_dtype("float32"), stored_dtype("bfloat16")
     (dtype('float32'), dtype('int16'))
@@ -144,7 +141,7 @@ def stored_dtype(name: str) -> np.dtype[Any]:
         raise ValueError(
             f"dtype must be one of {[*_NATIVE, *_VIEWED]} and known to torch, got {name!r}"
         )
-    # Here, like torch: a manifest is known from others before NumPy is imported.
+    # Imported here: recognising a manifest needs no NumPy.
     import numpy as np
 
     return np.dtype(_VIEWED.get(name, name))
@@ -154,10 +151,10 @@ UNITS = ("seconds", "microseconds", "nanoseconds")
 """Units of times."""
 
 _FORMS = {"float16": ("float16", 0), "bfloat16": ("bfloat16", 0), "int8": ("uint8", 4)}
-"""Forms of fields in fewer bytes (see ``NarrowRows``): torch's dtype in the file, bytes before the
-values of a row."""
+"""Forms of fields in fewer bytes (see ``NarrowRows``): torch's dtype in the file, and the bytes
+before a row's values."""
 
-# What older versions do not know, and do not miss: it is written only where there is some.
+# Keys that older versions do not know and can ignore; only written if set.
 _OPTIONAL = ("stored", "unit", "words", "frame")
 
 
@@ -167,15 +164,14 @@ class ArrayEntry:
 
     Attributes:
         file: Its file.
-        dtype: Torch's dtype of its values as they are read.
-        shape: Their shape.
+        dtype: Torch's dtype of its values when read.
+        shape: Shape of its values.
         bytes: Bytes of the whole file.
-        sha256: Its digest.
-        stored: The form in which a field of float32 or float64 is stored in fewer bytes; None: as
-            itself.
-        unit: Of a field of times: the unit that they count since 1970; empty for others.
-        words: Of a field of codes: the words that they stand for, from 0 on.
-        frame: Of a part of a frame: the name, the width and the statistics of each column.
+        sha256: Digest of the file.
+        stored: Form of a float32 or float64 field in fewer bytes; None: unchanged.
+        unit: For times: their unit since 1970; else empty.
+        words: For codes: the words of codes 0, 1, ...
+        frame: For a part of a frame: name, width and statistics of each column.
     """
 
     file: str
@@ -197,12 +193,12 @@ class ArrayEntry:
     def file_shape(self) -> tuple[int, ...]:
         """The shape of the array in the file."""
         head = 0 if self.stored is None else _FORMS[self.stored][1]
-        # int8 rows begin with their scale.
+        # int8 rows start with their scale.
         return (self.shape[0], self.shape[1] + head) if head else self.shape
 
     @classmethod
     def parse(cls, value: Any, where: str) -> ArrayEntry:
-        """Check and take one array's JSON object."""
+        """Check and convert one array's JSON object."""
         name = take(value, "file", str, where)
         dtype = take(value, "dtype", str, where)
         shape = tuple(take(value, "shape", list, where))
@@ -234,8 +230,8 @@ class ArrayEntry:
             least = math.prod(entry.file_shape) * stored_dtype(entry.file_dtype).itemsize
         except ValueError as error:
             raise FormatError(f"{where}: {error}") from None
-        # The header takes some bytes more. How many depends on the writer, so this is no equation; the
-        # file's own header is compared when it is mapped.
+        # Not an equation, since the header's size depends on the writer. The file's own header is
+        # compared when it is mapped.
         if size <= least:
             raise FormatError(
                 f"{where}: bytes must be above {least} for {list(entry.file_shape)} "
@@ -258,7 +254,7 @@ class NodeEntry:
 
     @classmethod
     def parse(cls, value: Any, where: str) -> NodeEntry:
-        """Check and take one vertex type's JSON object."""
+        """Check and convert one vertex type's JSON object."""
         name = take_name(value, "name", where)
         where = f"{where} {name!r}"
         count = take_count(value, "num_nodes", where)
@@ -267,8 +263,10 @@ class NodeEntry:
 
 @dataclass(frozen=True)
 class EdgeEntry:
-    """Manifest entry of an edge type: CSC arrays and fields; without ``edge_ids`` an edge's id is
-    its position."""
+    """Manifest entry of an edge type: CSC arrays and fields.
+
+    Without ``edge_ids``, an edge's id is its position.
+    """
 
     type: EdgeType
     num_edges: int
@@ -279,7 +277,7 @@ class EdgeEntry:
 
     @classmethod
     def parse(cls, value: Any, where: str) -> EdgeEntry:
-        """Check and take one edge type's JSON object."""
+        """Check and convert one edge type's JSON object."""
         names = take(value, "type", list, where)
         if len(names) != 3 or not all(isinstance(n, str) and n.isprintable() for n in names):
             raise FormatError(
@@ -289,7 +287,7 @@ class EdgeEntry:
         count = take_count(value, "num_edges", where)
         indptr = ArrayEntry.parse(take(value, "indptr", dict, where), f"{where}, indptr")
         indices = ArrayEntry.parse(take(value, "indices", dict, where), f"{where}, indices")
-        # Null or left out: an edge's id is then its place.
+        # Null or missing: an edge's id is its position.
         ids = value.get("edge_ids")
         edge_ids = None if ids is None else ArrayEntry.parse(ids, f"{where}, edge_ids")
         for label, entry in (("indices", indices), ("edge_ids", edge_ids)):
@@ -303,8 +301,7 @@ class EdgeEntry:
 
 @dataclass(frozen=True)
 class Manifest:
-    """Parsed ``manifest.json``: the vertex and edge types in order; ``origin`` says where the graph
-    is from."""
+    """Parsed ``manifest.json``: vertex and edge types in order, and the graph's ``origin``."""
 
     node_types: list[NodeEntry]
     edge_types: list[EdgeEntry]
@@ -312,8 +309,7 @@ class Manifest:
 
     @classmethod
     def read(cls, folder: Path) -> Manifest:
-        """Read and check the manifest of ``folder``, but no array; FormatError if there is none of
-        our version."""
+        """Read and check the manifest of ``folder``, but no arrays; FormatError if invalid."""
         where = str(folder / MANIFEST)
         hint = f": its parts are graph folders, such as {str(folder / 'part-0')!r}"
         value = read_manifest_json(
@@ -332,7 +328,7 @@ class Manifest:
         return manifest
 
     def _check_types(self, where: str) -> None:
-        # What JSON cannot say: rules between entries.
+        # Constraints between entries.
         counts = {node.name: node.num_nodes for node in self.node_types}
         kinds = {edge.type for edge in self.edge_types}
         if len(counts) != len(self.node_types) or len(kinds) != len(self.edge_types):
@@ -353,7 +349,7 @@ class Manifest:
                 )
 
     def write(self, folder: Path) -> None:
-        """Write the manifest into ``folder``, which holds all arrays by now."""
+        """Write the manifest into ``folder``, after all arrays."""
         write_manifest_json(folder / MANIFEST, self.to_json())
 
     def arrays(self) -> list[ArrayEntry]:
@@ -365,7 +361,7 @@ class Manifest:
         return found
 
     def to_json(self) -> dict[str, Any]:
-        """Convert to a JSON object; nothing in it depends on the time or the machine."""
+        """Convert to a JSON object that does not depend on the time or the machine."""
         return {
             "format": FORMAT,
             "version": version_of(self.arrays()),
@@ -392,16 +388,15 @@ def _parse_fields(value: Any, rows: int, where: str) -> dict[str, ArrayEntry]:
 
 
 def version_of(entries: Iterable[ArrayEntry]) -> int:
-    """The least version that can hold these arrays."""
+    """The lowest version that can hold these arrays."""
     return VERSIONS[1] if any(entry.stored is not None for entry in entries) else VERSIONS[0]
 
 
 def _to_json(entry: ArrayEntry | NodeEntry | EdgeEntry) -> dict[str, Any]:
-    """An entry as JSON has it: lists for tuples, and nothing of form, unit or words where there are
-    none."""
+    """An entry as JSON: lists for tuples, without empty optional keys."""
 
     def without_empty(item: dict[str, Any]) -> dict[str, Any]:
-        # A field may have one of these names too: its entry is not empty.
+        # A field may also have such a name, but its entry is never empty.
         return {key: value for key, value in item.items() if key not in _OPTIONAL or value}
 
     value: dict[str, Any] = json.loads(json.dumps(asdict(entry)), object_hook=without_empty)

@@ -1,5 +1,4 @@
-"""Reads sparse matrices as graphs: SciPy's ``.npz``, Matrix Market, and the ``.npz`` of GNN
-benchmarks."""
+"""Readers of sparse matrices as graphs: SciPy's ``.npz``, Matrix Market, and GNN benchmarks."""
 
 from __future__ import annotations
 
@@ -39,7 +38,7 @@ _MATRIX_MARKET = re.compile(
     rb"\s+(general|symmetric|skew-symmetric|hermitian)\s",
     re.IGNORECASE,
 )
-# Names in files of `scipy.sparse.save_npz`; `coords` and `_is_array` are of SciPy's sparse arrays.
+# Names in `scipy.sparse.save_npz` files; `coords` and `_is_array` are from sparse arrays.
 _MATRIX_PARTS = (
     "format",
     "shape",
@@ -54,8 +53,7 @@ _MATRIX_PARTS = (
 
 
 def load_sparse(path: StrPath) -> Any:
-    """Load a file of ``scipy.sparse.save_npz`` (CSR, CSC, COO) without unpickling; FormatError if
-    none or damaged."""
+    """Load a ``scipy.sparse.save_npz`` file (CSR, CSC, COO) without unpickling, or FormatError."""
     try:
         with open(path, "rb") as file:
             npz_members(file)
@@ -89,18 +87,17 @@ def _build(arrays: dict[str, Any]) -> Any:
         return scipy.sparse.coo_matrix((arrays["data"], coords), shape=shape)
     build = scipy.sparse.csr_matrix if kind == "csr" else scipy.sparse.csc_matrix
     matrix = build((arrays["data"], arrays["indices"], arrays["indptr"]), shape=shape)
-    # The quick check of the constructor lets through what makes tocoo() write out of bounds.
+    # The constructor's quick check misses damage that makes tocoo() write out of bounds.
     matrix.check_format(full_check=True)
     return matrix
 
 
 def dense(path: StrPath, matrix: Any) -> Tensor:
-    """A sparse matrix of ``path`` as dense float32, by blocks of rows, so that no second dense copy
-    is needed."""
+    """A sparse matrix as dense float32, made in blocks of rows to avoid a second dense copy."""
     check_fits(path, 4 * matrix.shape[0] * matrix.shape[1], "a matrix that is to be dense")
     rows = matrix.tocsr()
     out = torch.empty(rows.shape, dtype=torch.float32, device="cpu")
-    # 4096: of a thousand columns a block takes 16 MiB as float32.
+    # 4096 rows of a thousand columns take 16 MiB as float32.
     for begin in range(0, rows.shape[0], 4096):
         block = rows[begin : begin + 4096].toarray()
         out[begin : begin + 4096] = torch.from_numpy(block.astype(np.float32, copy=False))
@@ -108,10 +105,10 @@ def dense(path: StrPath, matrix: Any) -> Tensor:
 
 
 def read_scipy(path: StrPath, *, undirected: bool = False, weight: str | None = None) -> Graph:
-    """Read a square sparse matrix that scipy saved; ``matrix[src, dst]`` stored means an edge.
+    """Read a square sparse matrix that scipy saved; a stored ``matrix[src, dst]`` is an edge.
 
-    Weights keep the matrix's dtype, unless ``weight`` says "NAME:DTYPE". Arrays of the file that
-    are not the matrix's stay behind, with a warning.
+    Weights keep the matrix's dtype, unless ``weight`` is "NAME:DTYPE". Other arrays in the file are
+    left out with a warning.
     """
     matrix = load_sparse(path)
     left_behind(path, unread_npz(path, _MATRIX_PARTS), "no part of a sparse matrix")
@@ -141,13 +138,12 @@ def read_matrix_market(
     weight: str | None = None,
     progress: Progress | None = None,
 ) -> Graph:
-    """Read a square Matrix Market file in coordinate form, also packed; row and column are source
-    and target.
+    """Read a square Matrix Market file in coordinate form, also compressed.
 
-    A symmetric matrix, which names each entry once, becomes edges in both directions. Weights are
-    floats where the head says "real", else int64; ``weight`` is as in
-    :func:`~pagraph.datasets.read_edge_list`. The file is read as the edge list it is: SciPy's
-    reader ends the process over some damaged files.
+    Rows are sources, columns targets. A symmetric matrix becomes edges in both directions. Weights
+    are floats if the head says "real", else int64; ``weight`` is as in
+    :func:`~pagraph.datasets.read_edge_list`. The file is read as an edge list, since SciPy's reader
+    crashes on some damaged files.
 
     Raises:
         FormatError: The file is damaged, dense, not square, or has no real values for ``weight``.
@@ -182,7 +178,7 @@ def read_matrix_market(
         )
     lines = EdgeRows(path, real=kind == b"real")
     kept = [] if weights is None else [EdgeColumn(weights)]
-    # The sizes are in the place of a header.
+    # The line of sizes takes the place of a header.
     read_integers(Reading(lines, header=True, columns=kept, progress=progress))
     if len(lines) != entries:
         raise FormatError(f"{path} must hold {entries} entries as its head says, got {len(lines)}")
@@ -191,10 +187,10 @@ def read_matrix_market(
     if is_open and kind == b"integer" and any(v.dtype != np.int64 for v in values.values()):
         raise FormatError(f"{path} must hold integers as its head says, got fractions")
     edata = {name: torch.from_numpy(numbers) for name, numbers in values.items()}
-    # Only one triangle of a symmetric matrix is in the file.
+    # The file has only one triangle of a symmetric matrix.
     both = undirected or symmetry != b"general"
     graph = build_graph(path, lines.src - 1, lines.dst - 1, rows, edata=edata, undirected=both)
-    # a[j, i] = -a[i, j]; the reverse edges lie behind the entries of the file.
+    # a[j, i] = -a[i, j]; the reverse edges come after the file's entries.
     if symmetry == b"skew-symmetric" and weights is not None:
         graph.edata[weights.name][entries:] *= -1
     return graph
@@ -204,12 +200,11 @@ _BENCHMARK_NAMES = {"attr": "feat", "attr_matrix": "feat", "labels": "label"}
 
 
 def read_benchmark(path: StrPath, *, undirected: bool = False, weight: str | None = None) -> Graph:
-    """Read the ``.npz`` of GNN benchmarks: the CSR matrix ``adj_data``, ``adj_indices``,
-    ``adj_indptr``, ``adj_shape``.
+    """Read the ``.npz`` of GNN benchmarks, with a CSR matrix ``adj_data``, ``adj_indices`` etc.
 
-    ``attr_data`` and so on (sparse), or ``attr_matrix``, becomes the field ``feat``, dense float32
-    if it was sparse, and ``labels`` ``label``. Other arrays of numbers with a row per vertex keep
-    their names. Others, such as lists of names, which are pickled, stay behind with a warning.
+    ``attr_data`` etc. (sparse, made dense float32) or ``attr_matrix`` becomes the field ``feat``,
+    and ``labels`` becomes ``label``. Other numeric arrays with a row per vertex keep their names.
+    All others, such as pickled lists of names, are left out with a warning.
     """
     arrays = load_npz(path)
     left = unread_npz(path, arrays)

@@ -1,5 +1,4 @@
-"""Writes a graph with its vertices renumbered as a native folder, scattering rows into buckets on
-the disk."""
+"""Writer of a graph with renumbered vertices, by scattering rows into buckets on disk."""
 
 from __future__ import annotations
 
@@ -33,21 +32,21 @@ Source = Callable[[int, int], Tensor]
 Places = Callable[[int, int], Array]
 """New places of the rows ``begin`` to ``end``, integers; together a permutation."""
 
-# Bytes of scratch that a row takes at least: its new place, and its place in its chunk.
+# Minimal bytes of scratch per row: its new place, and its place in its chunk.
 _LEAST_ROW = 16
 
 
 @dataclass
 class Scratch:
-    """Folder of the buckets, and how large they may be.
+    """The folder of the buckets, and their sizes.
 
     Attributes:
         folder: For files, which are removed when their rows are closed.
-        bucket_bytes: Bytes of the rows of a bucket, which is in memory once; fields that are no
-            larger need no files.
-        tick: Called with a number of bytes that were scattered.
+        bucket_bytes: Bytes of a bucket's rows, one of which is in memory. Smaller fields need no
+            files.
+        tick: Called with numbers of bytes scattered.
         chunk_bytes: Bytes of rows that are read at once.
-        files: How many were made.
+        files: Number of files made.
     """
 
     folder: Path
@@ -57,28 +56,28 @@ class Scratch:
     files: int = 0
 
     def new_path(self) -> Path:
-        """The path of a file that is not there yet."""
+        """The path of a new file."""
         self.files += 1
         return self.folder / f"bucket-{self.files}"
 
 
 class MovedRows:
-    """Lazy rows in their new order, which are read block by block from the first to the last.
+    """Lazy rows in their new order, to be read in blocks from first to last.
 
-    The old order is gone through once, when the first row is read: each chunk of rows is appended
-    to the buckets that its rows go to, a bucket being a range of new places. A block is then put
-    together in memory, a bucket at a time. So every byte is read and written in large pieces twice,
-    however many there are; with 4 bytes a row for its place.
+    The first read scatters all rows: it goes through the old order once, and appends each chunk's
+    rows to their buckets, which are ranges of new places. Blocks are then assembled in memory, one
+    bucket at a time. So every byte is read and written twice, in large pieces, plus 4 bytes per row
+    for its place.
 
     Args:
         source: The rows.
-        places: Where they go.
+        places: Their new places.
         shape, dtype: Of all rows.
-        name: What the rows are, for errors.
-        scratch: The room there is.
+        name: Name of the rows, for errors.
+        scratch: Folder and sizes of buckets.
 
     Attributes:
-        decoding: For writers: how stored rows become values; None: they are.
+        decoding: For writers: how stored rows become values; None: unchanged.
 
     Raises:
         ValueError: Two rows go to one place (when they are read).
@@ -101,14 +100,14 @@ class MovedRows:
         self._scratch = scratch
         self._name = name
         self._width = math.prod(shape[1:]) * dtype.itemsize
-        # Of a bucket in memory each row has a flag: whether a row came to its place.
+        # In memory, each place of a bucket has a flag: whether it has a row.
         per_row = self._width + 1
         self._size = min(max(1, scratch.bucket_bytes // per_row), 2**31, max(1, shape[0]))
         self._step = max(1, scratch.chunk_bytes // max(_LEAST_ROW, self._width))
-        # The rows, and their places in their buckets; none before the rows were scattered, or where
-        # one bucket holds them all.
+        # Files of the rows and of their places in their buckets; empty before scattering, or if one
+        # bucket holds all rows.
         self._paths: list[Path] = []
-        # The bucket in memory: blocks are read in order, so that one is enough.
+        # The bucket in memory. One is enough, since blocks are read in order.
         self._bucket: tuple[int, Tensor] | None = None
 
     @property
@@ -117,7 +116,7 @@ class MovedRows:
         return self.shape[0] * self._width
 
     def __getitem__(self, rows: slice) -> Tensor:
-        """Some rows in their new order; cheap where they follow those that were read before."""
+        """Some rows in their new order; cheap if they follow those read before."""
         begin, end, _ = rows.indices(self.shape[0])
         if begin >= end or self._width == 0:
             return torch.empty(
@@ -127,7 +126,7 @@ class MovedRows:
         while begin < end:
             number = begin // self._size
             if self._bucket is None or self._bucket[0] != number:
-                self._bucket = None  # gives back its memory before the next one is read
+                self._bucket = None  # free its memory before the next one is read
                 self._bucket = number, self._read(number)
             base = number * self._size
             values = self._bucket[1]
@@ -136,7 +135,7 @@ class MovedRows:
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 
     def close(self) -> None:
-        """Give back memory and files."""
+        """Free memory and files."""
         self._bucket = None
         for path in self._paths:
             path.unlink(missing_ok=True)
@@ -154,20 +153,20 @@ class MovedRows:
             out[places] = rows
             filled[places] = True
             del rows  # before the next ones are read
-        # Each place has room for one row: where two went to one, another is empty.
+        # If two rows went to one place, another is empty.
         if not filled.all():
             raise ValueError(self._twice())
         return values
 
     def _chunks(self) -> Iterator[tuple[Array, Array]]:
-        """All rows in their old order with their places, some at a time."""
+        """All rows in their old order with their places, in chunks."""
         for begin in range(0, self.shape[0], self._step):
             end = min(begin + self._step, self.shape[0])
             yield self._places(begin, end), _as_items(self._source(begin, end), self._width)
             self._scratch.tick((end - begin) * self._width)
 
     def _scattered(self, number: int, count: int, dtype: Any) -> Iterator[tuple[Array, Array]]:
-        """The rows of a bucket with their places in it, some at a time."""
+        """The rows of a bucket with their places in it, in chunks."""
         if not self._paths:
             self._scatter()
         for begin in range(number * self._size, number * self._size + count, self._step):
@@ -176,8 +175,7 @@ class MovedRows:
             yield places, np.fromfile(self._paths[0], dtype, some, offset=begin * self._width)
 
     def _scatter(self) -> None:
-        """Write the rows and their places in their buckets, which lie one behind the other in two
-        files."""
+        """Write all rows, and their places, to two files of consecutive buckets."""
         from . import _orders
 
         count = self.shape[0]
@@ -192,7 +190,7 @@ class MovedRows:
             open(self._paths[0], "wb", buffering=0) as rows,
             open(self._paths[1], "wb", buffering=0) as offsets,
         ):
-            # The whole size at once, so that a full disk is more likely to be noticed early.
+            # Set the full size now, so that a full disk is more likely to fail early.
             os.truncate(rows.fileno(), count * self._width)
             os.truncate(offsets.fileno(), count * 4)
             for places, data in self._chunks():
@@ -200,12 +198,12 @@ class MovedRows:
                 _orders.split(places, size, ends, sorted_)
                 data = data[sorted_]
                 within = (places[sorted_] % size).astype(np.uint32)
-                # One write for each bucket that a chunk has rows of, behind those of earlier chunks.
+                # One write per bucket of the chunk, after the rows of earlier chunks.
                 low = 0
                 for bucket in np.flatnonzero(np.diff(ends[:-1], prepend=0)):
                     high = int(ends[bucket])
                     at = int(starts[bucket])
-                    # More rows than places: never write into the next bucket.
+                    # More rows than places: do not write into the next bucket.
                     if at + high - low > room[bucket]:
                         raise ValueError(self._twice())
                     _write_at(rows, data[low:high], at * self._width)
@@ -219,12 +217,11 @@ class MovedRows:
 
 
 def source_rows(values: Tensor | IndexedRows) -> Source:
-    """A field's rows in their own order; where they lie in a mapped file, the system is asked for
-    those to come."""
+    """A field's rows in their own order, with readahead for mapped files."""
     pages = Pages.of(values) if isinstance(values, Tensor) else None
 
     def read(begin: int, end: int) -> Tensor:
-        if pages is not None:  # a chunk further, so that the disk works while this one is used
+        if pages is not None:  # one chunk ahead, so that the disk works while this one is used
             pages.ask(np.arange(begin, min(2 * end - begin, len(values))), gap=GAP_IN_ORDER)
         return values[begin:end]
 
@@ -232,8 +229,7 @@ def source_rows(values: Tensor | IndexedRows) -> Source:
 
 
 def _as_items(rows: Tensor, width: int) -> Array:
-    """Rows as one item each, of as many bytes; shape ``(n,)``, the same memory where they are
-    contiguous."""
+    """Rows as items of ``width`` bytes, shape ``(n,)``; no copy if they are contiguous."""
     flat = (
         rows.detach()
         .resolve_conj()
@@ -248,7 +244,7 @@ def _as_items(rows: Tensor, width: int) -> Array:
 
 def _write_at(file: Any, values: Array, offset: int) -> None:
     data = values.view(np.uint8).data
-    # The system may write less than it is given.
+    # `pwrite` may write less than it is given.
     while len(data):
         done = os.pwrite(file.fileno(), data, offset)
         data = data[done:]
@@ -266,22 +262,23 @@ def write_moved(
     origin: Mapping[str, Any] | None = None,
     tick: Callable[[int], None] = lambda count: None,
 ) -> None:
-    """Write a graph with its vertices at ``places``, whole or not at all; see
-    :func:`pagraph.datasets.reorder`.
+    """Write a graph with its vertices at ``places``, atomically.
+
+    See :func:`pagraph.datasets.reorder`.
 
     Args:
-        graph: The graph, whose ids were checked.
+        graph: The graph, with checked ids.
         folder: Must not exist yet.
-        places: Vertex type to the new id of each vertex, a permutation.
-        offsets: Edge type to :func:`new_indptr`.
-        bucket_bytes: Bytes of rows that may be in memory at once; up to twice for fields of edges.
+        places: New ids of the vertices by type, each a permutation.
+        offsets: :func:`new_indptr` by edge type.
+        bucket_bytes: Bytes of rows in memory at once; up to twice that for edge fields.
         chunk_bytes: Bytes of rows that are read at once.
         origin: Where the graph is from, for people.
-        tick: Called with numbers of bytes that were read or written.
+        tick: Called with numbers of bytes read or written.
 
     Raises:
         FileExistsError: ``folder`` exists.
-        ValueError: Edges with fields have ids that are not all those below their number.
+        ValueError: Ids of edges with fields are not a permutation.
     """
     with new_folder(folder) as part:
         buckets = part / "buckets"
@@ -308,7 +305,7 @@ def new_indptr(graph: Graph, etype: EdgeType, place: Array) -> Array:
 
 
 class _Writer:
-    """Writes the arrays of one graph at their new places, and returns the manifest's entries."""
+    """Writer of one graph's arrays in their new order; returns the manifest's entries."""
 
     def __init__(
         self,
@@ -334,7 +331,7 @@ class _Writer:
             key: self._field(f"{prefix}-{key}", value, where, fields.notes.get(key))
             for key, value in fields.items()
         }
-        # A graph that was moved before keeps the ids of its first order.
+        # A graph that was reordered before keeps its first ids.
         if ORIGINAL_ID not in fields:
             rows = self._moved(
                 _counting, where, (len(place),), torch.int64, f"{prefix}-{ORIGINAL_ID}"
@@ -353,13 +350,13 @@ class _Writer:
 
         def moved_sources(begin: int, end: int) -> Tensor:
             ids = read(begin, end)
-            # Again, though the graph was checked: a mapped file may have been changed since.
+            # Checked again: a mapped file may have changed since.
             check_range("indices", ids, csc.num_src)
             return sources[ids.long()].to(csc.indices.dtype)
 
         indices = self._moved(moved_sources, where, (csc.num_edges,), csc.indices.dtype, "edges")
-        # Fields lie in the order of the edges' ids, edges in that of the CSC.
-        # Two passes over the disk then: places by CSC order are turned into places by id first.
+        # Fields are in the order of edge ids, edges in that of the CSC. So places by CSC order are
+        # first turned into places by id, which takes a second pass over the disk.
         inverse = (
             self._inverse(csc.edge_ids, where) if csc.edge_ids is not None and fields else None
         )
@@ -381,7 +378,7 @@ class _Writer:
         )
 
     def _inverse(self, edge_ids: Tensor, where: Places) -> MovedRows:
-        """New places of edges in the order of their ids."""
+        """New places of edges, in the order of their ids."""
         read = source_rows(edge_ids)
         name = "edge ids of a graph with edge fields"
 
@@ -414,8 +411,8 @@ def _edge_places(indptr: Array, place: Array, offsets: Array) -> Places:
 
     def where(begin: int, end: int) -> Array:
         out = np.empty(end - begin, np.int64)
-        # The vertex whose row holds the first of these edges. NumPy converts all of the indptr if the
-        # number that is searched has another dtype.
+        # The vertex of the first of these edges. Searched in indptr's dtype, as NumPy would
+        # otherwise convert all of it.
         vertex = int(np.searchsorted(indptr, indptr.dtype.type(begin), side="right")) - 1
         _orders.edge_places(indptr, place, offsets, vertex, begin, out)
         return out

@@ -1,5 +1,4 @@
-"""The native graph folder: plain ``.npy`` arrays, opened memory-mapped, under a manifest with
-checksums."""
+"""The native graph folder: memory-mapped ``.npy`` arrays, and a manifest with checksums."""
 
 from __future__ import annotations
 
@@ -34,12 +33,12 @@ from ..system.threads import in_order, usable_cpus
 from .manifest import ArrayEntry, EdgeEntry, Manifest, NodeEntry, stored_dtype
 
 Written = Callable[[int], None]
-"""Called with the number of bytes that have just been written."""
+"""Called with a number of bytes just written."""
 
 WORK_SUFFIX = ".column"
-"""Of files in an unfinished folder that belong to no array yet."""
+"""Suffix of temporary files in an unfinished folder."""
 
-# Rows that are read, digested and written at once: large enough for the disk, small beside a graph.
+# Bytes that are read, hashed and written at once: large for the disk, small for memory.
 _CHUNK_BYTES = 8 * 2**20
 _FLOAT8 = tuple(
     getattr(torch, name) for name in ("float8_e4m3fn", "float8_e5m2") if hasattr(torch, name)
@@ -47,7 +46,7 @@ _FLOAT8 = tuple(
 
 
 class Rows(Protocol):
-    """Tensor, or lazy rows that are read when they are indexed, for :class:`ArrayWriter`."""
+    """A tensor, or lazy rows that are read on indexing, for :class:`ArrayWriter`."""
 
     @property
     def dtype(self) -> torch.dtype:
@@ -55,19 +54,19 @@ class Rows(Protocol):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Number of rows first."""
+        """Shape, with the number of rows first."""
 
     def __getitem__(self, rows: slice, /) -> Tensor:
         """Some rows as a tensor."""
 
 
 LabelledRows = tuple[str, Rows, FieldNote | None]
-"""An array with the label that its file is named after, and what it stands for."""
+"""Label (for the file name), rows and note of an array."""
 
 
 @dataclass(frozen=True)
 class _Place:
-    """The file of an array, its header, and whether it has the rows already."""
+    """The file of an array, its header, and whether it already has the rows."""
 
     path: Path
     header: bytes
@@ -75,8 +74,7 @@ class _Place:
 
 
 class ArrayWriter:
-    """Writes arrays as ``.npy`` files with checksums into a folder without any, at most 8 MiB of
-    rows of each at a time."""
+    """Writer of arrays as ``.npy`` files with checksums, in blocks of at most 8 MiB."""
 
     def __init__(self, folder: Path, written: Written | None = None) -> None:
         self._folder = folder
@@ -85,14 +83,13 @@ class ArrayWriter:
         self._stopped = threading.Event()
 
     def write(self, label: str, rows: Rows, note: FieldNote | None = None) -> ArrayEntry:
-        """Write ``rows`` to a file whose name is made of ``label``, which may hold any
-        characters; ``note`` says what they stand for."""
+        """Write ``rows`` to a file named after ``label``, which may have any characters."""
         return self._write(self._placed(label, rows), rows, note)
 
     def write_all(self, arrays: Iterable[LabelledRows]) -> Generator[ArrayEntry]:
-        """Write arrays as :meth:`write` does, two at a time; their entries come in order."""
+        """Write arrays like :meth:`write`, two at a time; yields their entries in order."""
         placed = [(self._placed(label, rows), rows, note) for label, rows, note in arrays]
-        # Lazy rows may share what they read from, and the memory for it: one at a time.
+        # One at a time for lazy rows, which may share their source and its memory.
         is_plain = all(isinstance(rows, Tensor) for _, rows, _ in placed)
         workers = min(2, usable_cpus()) if is_plain else 1
 
@@ -102,8 +99,7 @@ class ArrayWriter:
         return in_order(write, placed, workers, self._stopped)
 
     def _placed(self, label: str, rows: Rows) -> _Place:
-        """The file that gets the rows, or has them already under another name: then it is one of a
-        graph in work, in this folder."""
+        """The file for the rows; a temporary file in this folder that holds them is renamed."""
         stored_rows, _ = _as_stored(rows)
         header = npy_header(check_storable(label, stored_rows), tuple(stored_rows.shape))
         path = self._folder / self._file_name(label)
@@ -139,7 +135,7 @@ class ArrayWriter:
             file.write(place.header)
             digest.update(place.header)
             for begin in range(0, count, step):
-                # After Ctrl-C, or where another array failed: nobody waits for this one.
+                # After Ctrl-C, or when another array failed.
                 if self._stopped.is_set():
                     raise InterruptedError(f"{place.path} is not wanted any more")
                 data = _as_bytes(rows[begin : min(begin + step, count)], stored)
@@ -153,7 +149,7 @@ class ArrayWriter:
             size = file.seek(0, os.SEEK_END)
             if is_synced:
                 file.flush()
-                # Here, while the other thread has a digest to compute, and not in the end.
+                # Synced here, while the other thread computes a digest, rather than at the end.
                 os.fsync(file.fileno())
         name = place.path.name
         if decoding is None:
@@ -168,12 +164,12 @@ class ArrayWriter:
         return replace(entry, unit=note.unit, words=note.words, frame=frame)
 
     def _file_name(self, label: str) -> str:
-        """A plain file name for ``label`` that no other array has."""
-        # Cut, as a type's name may be of any length, and a file's has at most 255 bytes.
+        """A unique plain file name for ``label``."""
+        # Cut, as types' names may have any length, and file names at most 255 bytes.
         stem = re.sub(r"[^A-Za-z0-9_.+-]", "_", label)[:100]
         name = f"{stem}.npy"
         count = 1
-        # In lower case: on some file systems two names that differ in it are one file.
+        # Compared in lower case, since some file systems ignore case.
         while name.lower() in self._used:
             count += 1
             name = f"{stem}+{count}.npy"
@@ -182,8 +178,7 @@ class ArrayWriter:
 
 
 def check_storable(label: str, rows: Rows) -> np.dtype[Any]:
-    """Get the dtype of ``rows`` in a file, or raise ValueError where name, dtype or layout cannot
-    be stored."""
+    """The dtype of ``rows`` in a file; ValueError if name, dtype or layout is not storable."""
     if not label.isprintable():
         raise ValueError(f"names must be printable characters to be stored, got {label!r}")
     try:
@@ -196,7 +191,7 @@ def check_storable(label: str, rows: Rows) -> np.dtype[Any]:
 
 
 def _as_stored(rows: Rows) -> tuple[Rows, Decoding | None]:
-    """The rows that a file gets, and how they become values."""
+    """The rows as stored in a file, and how they become values."""
     if isinstance(rows, NarrowRows):
         return rows.stored, rows.decoding
     return rows, getattr(rows, "decoding", None)
@@ -207,9 +202,9 @@ def _torch_name(rows: Rows | Decoding) -> str:
 
 
 def npy_header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
-    """Header of version 1.0, padded so that the array begins at a multiple of 64 bytes."""
-    # Written here and not by NumPy, whose header may differ from version to version: equal graphs
-    # have equal bytes. Magic, version and length take 10 bytes, the line's end one.
+    """Header of version 1.0, padded so that the array starts at a multiple of 64 bytes."""
+    # Not NumPy's, which may change between versions: equal graphs must have equal bytes. Magic,
+    # version and length take 10 bytes, the newline one.
     text = repr({"descr": dtype.str, "fortran_order": False, "shape": shape})
     padding = -(10 + len(text) + 1) % 64
     body = (text + " " * padding + "\n").encode("latin1")
@@ -217,7 +212,7 @@ def npy_header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
 
 
 def _as_bytes(block: Tensor, stored: np.dtype[Any]) -> memoryview:
-    # Conjugation and negation may be flags of a view: a file gets the values.
+    # Resolve lazy conjugation and negation.
     flat = block.detach().cpu().resolve_conj().resolve_neg().contiguous().reshape(-1)
     if flat.dtype in (torch.bfloat16, *_FLOAT8):
         flat = flat.view(torch.int16 if flat.dtype == torch.bfloat16 else torch.uint8)
@@ -227,10 +222,9 @@ def _as_bytes(block: Tensor, stored: np.dtype[Any]) -> memoryview:
 
 
 def open_array(folder: Path, entry: ArrayEntry, *, random: bool = False) -> Tensor:
-    """Memory-map the file of ``entry``, or raise FormatError where its size, dtype or shape is not
-    the entry's."""
+    """Memory-map the file of ``entry``; FormatError if its size, dtype or shape differs."""
     file = named_file(folder, entry)
-    # Before it is mapped: reading a mapping behind the end of its file ends the process.
+    # Checked before mapping: reading a mapping past the end of its file kills the process.
     size = file.stat().st_size
     if size != entry.bytes:
         raise FormatError(f"{file} must have {entry.bytes} bytes as the manifest says, got {size}")
@@ -248,22 +242,20 @@ def open_array(folder: Path, entry: ArrayEntry, *, random: bool = False) -> Tens
 
 
 def open_field(folder: Path, entry: ArrayEntry, ids: Tensor | None = None) -> FieldValue:
-    """Memory-map a field, or the rows ``ids`` of it by reference; FormatError as
-    :func:`open_array`."""
-    # Rows of features are read here and there; labels and masks from the first to the last.
+    """Memory-map a field, or its rows ``ids`` by reference; FormatError as :func:`open_array`."""
+    # Features are read at random; labels and masks sequentially.
     tensor = open_array(folder, entry, random=len(entry.shape) > 1)
     rows = tensor if ids is None else IndexedRows(tensor, ids)
     return rows if entry.stored is None else NarrowRows(rows, getattr(torch, entry.dtype))
 
 
 def named_file(folder: Path, entry: ArrayEntry) -> Path:
-    """Path of the file of ``entry``, or FormatError where there is none in ``folder``."""
+    """Path of the file of ``entry``, or FormatError if ``folder`` lacks it."""
     return named_path(folder, entry.file, "the manifest")
 
 
 def file_digest(file: Path, read: Written | None = None) -> str:
-    """SHA-256 of a file's bytes, hexadecimal; ``read`` is called with the number of bytes of each
-    piece."""
+    """SHA-256 of a file in hexadecimal; ``read`` is called with the bytes of each block."""
     digest = hashlib.sha256()
     with open_plain(file) as stream:
         while block := stream.read(_CHUNK_BYTES):
@@ -274,8 +266,10 @@ def file_digest(file: Path, read: Written | None = None) -> str:
 
 
 def check_sum(folder: Path, entry: ArrayEntry, read: Written | None = None) -> None:
-    """Compare the checksum of ``entry``'s file, or raise FormatError; ``read`` as
-    :func:`file_digest`."""
+    """Raise FormatError if the checksum of ``entry``'s file differs.
+
+    For ``read`` see :func:`file_digest`.
+    """
     got = file_digest(named_file(folder, entry), read)
     if got != entry.sha256:
         want = entry.sha256[:16]
@@ -293,25 +287,23 @@ def write_graph(
     store: str | None = None,
     progress: Progress | None = None,
 ) -> None:
-    """Write ``graph`` with all its fields as a native folder, whole or not at all.
+    """Write ``graph`` with all its fields as a native folder, atomically.
 
-    A failure leaves nothing, a killed process only a hidden folder that cannot be opened.
+    A failure leaves nothing. A killed process leaves only a hidden folder that cannot be opened.
 
     Args:
         graph: The graph; its ids are checked.
         folder: Must not exist yet.
-        origin: Where the graph is from, for people: anything that JSON can hold.
-        computed: More vertex fields, of a graph with one vertex type; their rows are asked for
-            block by block.
-        store: "float16", "bfloat16" or "int8": store fields of float32 and float64 of two
-            dimensions in this form, as ``NarrowRows`` describes it; they are then read as before.
-            None: as they are.
+        origin: Where the graph is from, for people; any JSON object.
+        computed: Further vertex fields, for one vertex type; their rows are read in blocks.
+        store: "float16", "bfloat16" or "int8": the form in which 2-D float32 and float64 fields are
+            stored, see ``NarrowRows``. They are still read in their dtype. None: unchanged.
         progress: Called with the bytes written and the bytes to write.
 
     Raises:
         FileExistsError: ``folder`` exists.
-        ValueError: The graph's ids are out of range, or a field has a dtype or layout that cannot
-            be stored, or a value that ``store`` cannot hold; the error names the row.
+        ValueError: The graph's ids are out of range, a field's dtype or layout is not storable, or
+            ``store`` cannot hold a value; the error names the row.
 
     Example:
         >>> import os, tempfile
@@ -322,7 +314,7 @@ def write_graph(
     """
     if origin is not None and not isinstance(origin, Mapping):
         raise TypeError(f"origin must be a mapping, got {origin!r}"[:300])
-    json.dumps(dict(origin or {}))  # before the long work: what JSON cannot hold raises TypeError
+    json.dumps(dict(origin or {}))  # raises TypeError before the long work
     for edge_type in graph.edge_types:
         graph.csc_of(edge_type).validate()
     with new_folder(folder) as part:
@@ -338,8 +330,7 @@ def write_into(
     store: str | None = None,
     progress: Progress | None = None,
 ) -> None:
-    """Write ``graph``, whose ids are right, into a folder that is not finished; see
-    :func:`write_graph`."""
+    """Write ``graph`` with checked ids into an unfinished folder; see :func:`write_graph`."""
     more = computed or {}
     vertices = {name: {**graph.node_fields(name), **more} for name in graph.node_types}
     arrays: list[LabelledRows] = []
@@ -360,7 +351,7 @@ def write_into(
         total += math.prod(rows.shape) * rows.dtype.itemsize
     manifest = Manifest([], [], dict(origin or {}))
     writer = ArrayWriter(part, Ticks(progress, total).add)
-    # Closed in any case, so that no thread writes into the folder when it is removed.
+    # Always closed, so that no thread writes into the folder while it is removed.
     with closing(writer.write_all(arrays)) as entries:
         # In the order of the arrays above.
         for name, fields in vertices.items():
@@ -380,8 +371,7 @@ def write_into(
 def _labelled(
     prefix: str, fields: Mapping[str, Rows], notes: Mapping[str, FieldNote], store: str | None
 ) -> Iterator[LabelledRows]:
-    """Fields as arrays of a folder: those of floats and two dimensions in the form that was asked
-    for."""
+    """Fields as arrays of a folder, with 2-D floats in the form ``store``."""
     for key, rows in fields.items():
         label = f"{prefix}-{key}"
         is_wide = rows.dtype in WIDE and len(rows.shape) == 2 and not isinstance(rows, NarrowRows)
@@ -392,9 +382,10 @@ def _labelled(
 def open_native(
     folder: StrPath, *, verify: bool = False, progress: Progress | None = None
 ) -> Graph:
-    """Open a native folder in milliseconds, whatever its size; arrays are read when they are
-    touched, or all at once and checked with ``verify``, whose ``progress`` counts bytes.
-    FormatError if the folder does not match its manifest.
+    """Open a native folder of any size in milliseconds.
+
+    Arrays are read on access. With ``verify``, all are read and checked now, and ``progress``
+    counts bytes. FormatError if the folder does not match its manifest.
     """
     path = Path(folder)
     if is_unfinished(path):
@@ -413,7 +404,7 @@ def open_native(
             _check_all_ids(graph)
     except FormatError:  # a ValueError too
         raise
-    # Arrays that do not fit each other: a graph's own checks find them.
+    # The graph's own checks find arrays that do not match.
     except (ValueError, TypeError) as error:
         raise FormatError(f"{path}: {error}") from error
     return graph
@@ -451,13 +442,13 @@ def _notes(fields: Mapping[str, ArrayEntry]) -> dict[str, FieldNote]:
 
 
 def note_of(entry: ArrayEntry) -> FieldNote:
-    """What the numbers of a field stand for, as its manifest says."""
+    """The note of a field, from its manifest entry."""
     columns = tuple(FrameColumn(**column) for column in map(_known_keys, entry.frame))
     return FieldNote(entry.unit, entry.words, columns)
 
 
 def _known_keys(column: Mapping[str, Any]) -> dict[str, Any]:
-    # A newer version may say more of a column.
+    # Ignore keys of newer versions.
     return {key: column[key] for key in ("name", "width", "stats")}
 
 
@@ -470,6 +461,6 @@ def _check_all_ids(graph: Graph) -> None:
         csc = graph.csc_of(edge_type)
         csc.validate()
         if csc.edge_ids is not None:
-            # Without fields an id is only handed out; with them it is a row of each.
+            # With fields, ids index their rows; without, they are only returned.
             limit = csc.num_edges if graph.edge_fields(edge_type) else 2**63
             check_range("edge_ids", csc.edge_ids, limit)

@@ -1,4 +1,4 @@
-"""Reads GraphML and GML files through networkx."""
+"""Readers of GraphML and GML, through networkx."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from .edge_graph import build_graph
 from .original_ids import id_field
 
 _OBJECT_BYTES = 50
-"""Of networkx's objects for a byte of text: 32 of GML and 48 of GraphML were measured."""
+"""Memory of networkx's objects per byte of text; measured 32 for GML and 48 for GraphML."""
 
 
 def read_graphml(path: StrPath) -> Graph:
-    """Read GraphML, plain or gzipped, by networkx; vertices are numbered in the file's order.
+    """Read GraphML, plain or gzipped; vertices are numbered in the file's order.
 
-    Attributes that are numbers on all vertices (or all edges) become fields; one warning names the
-    others. The field ``original_id`` keeps the file's ids, unless they count from 0. An undirected
-    edge becomes two.
+    Attributes with numbers on all vertices (or all edges) become fields; a warning lists the
+    others. The field ``original_id`` keeps the file's ids, unless they count from 0. Undirected
+    edges get both directions.
 
     Raises:
-        FormatError: The file is damaged, or has a document type, whose entities can grow without
-            end.
+        FormatError: The file is damaged, or has a document type, whose entities may expand without
+            bound.
     """
     import networkx
 
@@ -44,12 +44,11 @@ def read_graphml(path: StrPath) -> Graph:
 
 
 def read_gml(path: StrPath) -> Graph:
-    """Read GML, plain or gzipped, as :func:`read_graphml` does; ``original_id`` keeps the labels
-    where all have one."""
+    """Read GML like :func:`read_graphml`; ``original_id`` keeps labels if all vertices have one."""
     import networkx
 
     graph = _read(path, lambda file: networkx.read_gml(file, label="id"))
-    # By id and not by label, which networkx would use: labels may be missing or occur twice.
+    # By id rather than by label (networkx's default): labels may be missing or repeated.
     labels = [data.pop("label", None) for _, data in graph.nodes(data=True)]
     ids = (
         list(map(str, labels))
@@ -65,15 +64,14 @@ def _read(path: StrPath, read: Any) -> Any:
             return read(file)
     except (FileNotFoundError, FormatError):
         raise
-    except Exception as error:  # of a damaged file, networkx raises anything
+    except Exception as error:  # networkx may raise anything for a damaged file
         reason = one_line(error)
         raise FormatError(f"{path} cannot be read by networkx: {reason}") from error
 
 
 @contextlib.contextmanager
 def _opened(path: StrPath) -> Iterator[IO[bytes]]:
-    """The text of a file; FormatError once it is longer than what fits into memory as networkx's
-    objects."""
+    """The text of a file; FormatError if networkx's objects would exceed memory."""
     is_packed = os.fspath(path).lower().endswith(".gz")
     with open_plain(path) as file:
         yield bounded(
@@ -84,7 +82,7 @@ def _opened(path: StrPath) -> Iterator[IO[bytes]]:
 
 
 def _refuse_doctype(path: StrPath) -> None:
-    """Parse up to the first element: a document type comes before it."""
+    """Refuse a document type, which comes before the first element."""
 
     def refuse(*_: Any) -> None:
         raise FormatError(f"{path} must have no document type (<!DOCTYPE ...>)")
@@ -112,11 +110,11 @@ def _refuse_doctype(path: StrPath) -> None:
 
 def _graph(path: StrPath, source: Any, ids: list[str] | None = None) -> Graph:
     place = {node: i for i, node in enumerate(source)}
-    # `reshape`: without edges the array would have one dimension.
+    # `reshape`: without edges the array would be 1-D.
     ends = np.array([(place[u], place[v]) for u, v in source.edges()], dtype=np.int64).reshape(
         -1, 2
     )
-    # GraphML calls the name of an edge so, which is no attribute of it.
+    # In GraphML, "id" names an edge and is not an attribute.
     ndata, edata = number_attributes(source, str(path), unnamed=["id"])
     graph = build_graph(
         path,

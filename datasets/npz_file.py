@@ -1,5 +1,4 @@
-"""Arrays of an ``.npz`` file that need not fit into memory: mapped where they lie, or unpacked into
-files."""
+"""Arrays of an ``.npz`` file larger than memory: mapped in place, or decompressed into files."""
 
 from __future__ import annotations
 
@@ -21,19 +20,18 @@ from ..system.units import bytes_text
 from .arrays import UNREADABLE, array_tensor, member_header, npz_members
 from .column_files import Scratch
 
-# Bytes of a member at a time: large enough for the disk, and a multiple of every item.
+# Bytes per block: large enough for the disk, and a multiple of every item size.
 _BLOCK_BYTES = 16 * 2**20
-# The header in front of a member: 30 bytes, then a name and an extra field, whose lengths are the
-# last two numbers in it.
+# A member's local header: 30 bytes that end with the lengths of the name and the extra field after
+# it.
 _LOCAL_HEADER = struct.Struct("<26x2H")
 
 
 def file_arrays(path: Path, scratch: Scratch) -> dict[str, Array]:
-    """The arrays of numbers in an ``.npz`` file by name, each over mapped memory.
+    """The numeric arrays in an ``.npz`` file by name, memory-mapped.
 
-    Members that are stored are read where they lie, and need not be aligned; packed ones, and those
-    in another byte order, are copied into files of ``scratch``. All are read once here, and
-    compared with their checksums.
+    Stored members are mapped in place, perhaps unaligned. Compressed ones, and those in another
+    byte order, are copied into files of ``scratch``. All are read once to verify their checksums.
 
     Raises:
         FormatError: The file is damaged, or an array has a dtype that torch lacks.
@@ -54,18 +52,18 @@ def file_arrays(path: Path, scratch: Scratch) -> dict[str, Array]:
     except FormatError:
         raise
     except UNREADABLE as error:
-        # Of the disk; a damaged place in the file is one that nothing can be read from (EINVAL).
+        # Errors of the disk. EINVAL comes from an invalid offset in a damaged file.
         if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
             raise
         raise FormatError(f"{path} must be an .npz file of arrays: {error}") from error
 
 
 def _check_disk(path: Path, archive: zipfile.ZipFile, scratch: Scratch) -> None:
-    """Raise FormatError where what is packed in a file does not fit on the disk once unpacked."""
+    """Raise FormatError if decompressed members would not fit on the disk."""
     packed = (m.file_size for m in archive.infolist() if m.compress_type != zipfile.ZIP_STORED)
     needed = sum(packed)
     free = shutil.disk_usage(scratch.folder).free
-    # A few bytes may say that they are terabytes.
+    # A few bytes may claim terabytes.
     if needed > free:
         raise FormatError(
             f"{path} must fit on the disk, got {bytes_text(needed)} of packed arrays for "
@@ -76,7 +74,7 @@ def _check_disk(path: Path, archive: zipfile.ZipFile, scratch: Scratch) -> None:
 def _array(
     path: Path, archive: zipfile.ZipFile, name: str, mapping: MappedFile, scratch: Scratch
 ) -> Array | None:
-    """One array of a file; None for one that holds no numbers."""
+    """One array of a file; None if it is not numeric."""
     names = archive.NameToInfo
     member = names[f"{name}.npy"] if f"{name}.npy" in names else names[name]
     with archive.open(member) as stream:
@@ -84,12 +82,12 @@ def _array(
         if dtype.kind not in "biuf":
             return None
         native = dtype.newbyteorder("=")
-        array_tensor(path, np.empty(0, dtype=native))  # refuses what torch has no dtype for
+        array_tensor(path, np.empty(0, dtype=native))  # refuses dtypes that torch lacks
         count = math.prod(shape)
         begin = stream.tell()
         is_in_place = member.compress_type == zipfile.ZIP_STORED and dtype.isnative
         column = None if is_in_place else scratch.column(native)
-        # To the end in any case: only there is the checksum compared.
+        # Always read to the end, where the checksum is compared.
         left = count * dtype.itemsize
         while block := stream.read(_BLOCK_BYTES):
             if column is not None:
@@ -106,8 +104,8 @@ def _array(
 
 
 def _first_byte(file: IO[bytes] | None, member: zipfile.ZipInfo) -> int:
-    """Where the content of a stored member begins."""
-    # The lengths in the archive's directory may be others than those in front of the member.
+    """Offset of a stored member's content."""
+    # The lengths in the central directory may differ from those in the local header.
     assert file is not None
     header = os.pread(file.fileno(), _LOCAL_HEADER.size, member.header_offset)
     name_bytes, extra_bytes = _LOCAL_HEADER.unpack(header)

@@ -1,4 +1,4 @@
-"""Columns of numbers as fields: the dtype that holds all of them, or the one that was asked for."""
+"""Columns of numbers as fields, in the dtype that holds all of them, or a given one."""
 
 from __future__ import annotations
 
@@ -20,26 +20,27 @@ Column = Array
 
 _DTYPES = {name: np.dtype(name) for name in ("float32", "float64", "int32", "int64")}
 FIELD_BYTES = 32
-"""Most characters of a number in text. A longer one is none that a float or an integer could hold,
-and a field of megabytes is not copied to find that out."""
+"""Maximal length of a number in text. Longer ones exceed floats and integers, and a field of
+megabytes need not be copied to find out."""
 _SIGNS = ("+", "-", b"+", b"-")
 WIDE = 2**53
-"""From here on float64 skips integers."""
-# Numbers that are looked at or converted at once: 8 MiB.
+"""From here on, float64 skips integers."""
+# Numbers that are checked or converted at once: 8 MiB.
 _BLOCK_ROWS = 2**20
 _RULE = "an integer of 64 bits, and below 2**53 beside fractions,"
 
 
 @dataclass(frozen=True)
 class NumberField:
-    """A field that a column of numbers becomes, and how the column's text is read.
+    """A field from a column of numbers, and how its text is parsed.
 
     Attributes:
         name: The field's name.
-        dtype: The dtype that was asked for; None: the one that holds all numbers.
-        option: The option that names it, for errors. Default: there is none.
+        dtype: The requested dtype; None: the one that holds all numbers.
+        option: The option that names it, for errors. Default: none.
         source: The column's name. Default: the field's.
-        is_time: It orders edges or vertices: fractions stay float64, as rounding would move them.
+        is_time: Whether it holds times. Fractions then stay float64, since rounding could reorder
+            them.
     """
 
     name: str
@@ -50,8 +51,7 @@ class NumberField:
 
     @classmethod
     def of(cls, option: str, text: str | None) -> NumberField | None:
-        """The field that an option asks for: "NAME", or "NAME:DTYPE" with a dtype that is known;
-        None for None."""
+        """The field of an option "NAME" or "NAME:DTYPE"; None for None."""
         if text is None:
             return None
         name, _, dtype = text.rpartition(":")
@@ -60,7 +60,7 @@ class NumberField:
             dtype = ""
         if not name:
             raise ValueError(f"{option} must be NAME or NAME:DTYPE, got {text!r}")
-        if option == "time":  # whatever the column is called: samplers look for this field
+        if option == "time":  # samplers look for this field, whatever the column's name
             return cls("time", _DTYPES.get(dtype), option, source=name, is_time=True)
         return cls(name, _DTYPES.get(dtype), option)
 
@@ -71,13 +71,12 @@ class NumberField:
 
     @property
     def text(self) -> str:
-        """What the option said."""
+        """The option's text."""
         return self.column if self.dtype is None else f"{self.column}:{self.dtype}"
 
     def number(self, text: bytes | str) -> int | float:
-        """One number: an integer where the text is one, but for a field that was asked to be of
-        floats."""
-        # Python takes 1_000 as a thousand, which a file may mean otherwise.
+        """One number: an integer if the text is one, unless the field's dtype is a float."""
+        # Python parses 1_000 as a thousand; a file may mean something else.
         if (b"_" if isinstance(text, bytes) else "_") in text:  # type: ignore[operator]
             raise ValueError(text)
         digits = text[1:] if text[:1] in _SIGNS else text
@@ -86,8 +85,7 @@ class NumberField:
         return float(text)
 
     def of_numbers(self, numbers: Sequence[float]) -> tuple[Column, int]:
-        """Numbers as int64 where all are integers, else as float64; and the place of one that is
-        not held, or -1."""
+        """Numbers as int64 if all are integers, else float64; and a lossy one's place, or -1."""
         if all(type(number) is int for number in numbers):
             place = next(
                 (i for i, number in enumerate(numbers) if not -(2**63) <= number < 2**63), -1
@@ -99,8 +97,7 @@ class NumberField:
         return np.array(numbers, dtype=np.float64), next(wide, -1)
 
     def not_held(self, where: str, number: Any) -> FormatError:
-        """The error for a number that no dtype holds beside the others; ``where`` names the file
-        and the line."""
+        """The error for a number that no dtype holds with the others; ``where``: file and line."""
         option = f"; {self.option}={self.name}:float64 rounds it" if self.option else ""
         return FormatError(
             f"{where} must hold {_RULE} in the field {self.name!r}, got {number}{option}"
@@ -108,26 +105,25 @@ class NumberField:
 
     @property
     def is_float(self) -> bool:
-        """Whether it was asked to be of floats."""
+        """Whether a float dtype was requested."""
         return self.dtype is not None and self.dtype.kind == "f"
 
 
 class NumberColumn:
-    """A column of numbers that come in blocks, in the end of the one dtype that holds them all.
+    """A column of numbers that arrive in blocks; its final dtype holds all of them.
 
-    All integers: int64. Otherwise float32 if it gives every number back (see
-    :func:`float32_holds`), else float64. Where the field was asked to be of another dtype, floats
-    are rounded to it, and nothing else.
+    Integers become int64. Otherwise it is float32 if that preserves every number (see
+    :func:`float32_holds`), else float64. A requested dtype only rounds floats.
 
     Args:
         path: The file, for errors.
         field: The field.
-        scratch: For the numbers. Default: they are in memory.
-        real: The numbers are floats, even where all are integers.
+        scratch: For the numbers. Default: memory.
+        real: The numbers are floats, even if all are integers.
 
     Attributes:
         field: The field.
-        width: How many numbers are a row, for errors.
+        width: Numbers per row, for errors.
     """
 
     def __init__(
@@ -153,13 +149,12 @@ class NumberColumn:
         return self._store.nbytes
 
     def append(self, values: Column) -> None:
-        """Add a block of int64 or float64; FormatError where it cannot be held beside the
-        others."""
+        """Append a block of int64 or float64; FormatError if no dtype holds it with the others."""
         if self.field.dtype is not None:
             values = self._as_asked(values, self.field.dtype)
         elif values.dtype.kind == "i" and self._store.dtype.kind == "f":
             self._check_held(values, len(self._store))
-        # The first fractions: what was stored as integers becomes float64, if that holds it.
+        # The first fractions: stored integers become float64, if that holds them.
         elif values.dtype.kind == "f" and self._store.dtype.kind == "i":
             for begin, block in self._blocks():
                 self._check_held(block, begin)
@@ -167,7 +162,7 @@ class NumberColumn:
         self._store.append(values)
 
     def finish(self) -> Store:
-        """The numbers in their dtype; nothing may be added any more."""
+        """The numbers in their final dtype; nothing may be appended afterwards."""
         is_open = self.field.dtype is None and not self.field.is_time
         is_open = is_open and self._store.dtype == np.float64
         if is_open and all(float32_holds(block) for _, block in self._blocks()):
@@ -175,7 +170,7 @@ class NumberColumn:
         return self._store
 
     def remove(self) -> None:
-        """Give up the numbers."""
+        """Drop the numbers."""
         self._store.remove()
 
     def _blocks(self) -> Any:
@@ -189,10 +184,8 @@ class NumberColumn:
             raise self.field.not_held(self.row_of(begin + place), integers[place])
 
     def _as_asked(self, values: Column, dtype: np.dtype[Any]) -> Column:
-        """A block in the dtype that was asked for; FormatError where more is lost than digits of
-        floats."""
-        # Too large for float32 becomes infinity, too large for an integer becomes any integer; both
-        # are found below.
+        """A block in the requested dtype; FormatError if more than floats' digits are lost."""
+        # Overflow gives infinity for float32, and any integer for integers; both are found below.
         with np.errstate(over="ignore", invalid="ignore"):
             asked = values.astype(dtype)
         if dtype.kind == "f":
@@ -215,15 +208,13 @@ class NumberColumn:
 
 
 def first_wide(integers: Column) -> int:
-    """The place of the first integer that may not be beside fractions, as float64 holds not all of
-    its size; or -1."""
+    """The place of the first integer that float64 may not hold exactly, or -1."""
     wide = (integers >= WIDE) | (integers <= -WIDE)
     return int(np.argmax(wide)) if wide.any() else -1
 
 
 def check_beside(name: str, values: Array, dtype: np.dtype[Any]) -> None:
-    """FormatError where integers are not held by the floats that they become beside others;
-    ``name`` is theirs, for the error."""
+    """Raise FormatError if the integers of ``name`` are lossy in the common float ``dtype``."""
     if dtype.kind != "f" or values.dtype.kind not in "iu":
         return
     numbers = values.reshape(-1)
@@ -235,8 +226,7 @@ def check_beside(name: str, values: Array, dtype: np.dtype[Any]) -> None:
 
 
 def float32_holds(values: Float64Array) -> bool:
-    """Whether float32 gives every number back: it is the number, or prints it, a decimal of at most
-    9 digits."""
+    """Whether float32 holds every number exactly, or prints it as its decimal of up to 9 digits."""
     from ._numbers import first_unsure
 
     place = first_unsure(values, 0)
@@ -246,19 +236,17 @@ def float32_holds(values: Float64Array) -> bool:
 
 
 def _gives_back(value: float) -> bool:
-    """The rule for one number; decimals of less than 6 digits are, of 6, those that end in
-    zeros."""
+    """The rule for one number. Decimals below 6 digits are 6-digit ones that end in zeros."""
     with np.errstate(over="ignore"):
         held = float(np.float32(value))
     if held == value or math.isnan(value):
         return True
-    # float32 has 6 digits that always survive, and 9 that always tell two numbers apart.
+    # In float32, 6 digits always survive, and 9 always tell two numbers apart.
     return any(float(f"{held:.{digits - 1}e}") == value for digits in range(6, 10))
 
 
 def tensor_of(path: StrPath, field: NumberField, columns: Sequence[Column]) -> Tensor:
-    """Columns of int64 and float64 side by side in the one dtype that holds all; a single one is
-    1-D."""
+    """Columns of int64 and float64, stacked in the dtype that holds all; a single one is 1-D."""
     real = any(values.dtype.kind == "f" for values in columns)
     dtypes = []
     for values in columns:
@@ -270,12 +258,12 @@ def tensor_of(path: StrPath, field: NumberField, columns: Sequence[Column]) -> T
 
 
 def number_array(path: StrPath, field: NumberField, array: Column) -> Column:
-    """An array in the dtype that the field was asked to be of; itself where none was asked for."""
+    """An array in the field's requested dtype, or unchanged without one."""
     if field.dtype is None:
         return array
     if array.dtype.kind not in "biuf":
         raise FormatError(f"{path} must hold real numbers for {field.text!r}, got {array.dtype}")
-    # uint64 above 2**63 wraps to negative as int64, which is looked for below.
+    # uint64 from 2**63 on wraps to negative int64, which is checked below.
     integers = array.dtype.kind != "f" and not field.is_float
     values = array.astype(np.int64 if integers else np.float64)
     if integers and array.dtype.kind == "u" and (values < 0).any():

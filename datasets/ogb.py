@@ -1,5 +1,4 @@
-"""OGB's folders: read, whether ``raw/`` holds comma-separated tables or arrays, and written as
-tables."""
+"""OGB's folders: reader of tables or arrays in ``raw/``, and writer of tables."""
 
 from __future__ import annotations
 
@@ -33,23 +32,22 @@ from .paths import OGB_TABLES, PARTS
 from .tables.number_tables import read_numbers
 from .text_blocks import read_blocks
 
-# OGB's names of its tables, and of the three parts of a split.
+# OGB's names of its tables, and of its splits.
 _EDGES = "edge"
 _TRIPLETS = "triplet-type-list"
 _COUNT = "num-node-list"
 _COUNTS = "num-node-dict"
-_SPLIT = "random"  # the split that is written; OGB's own are "time", "sales_ranking" and so on
+_SPLIT = "random"  # the split that is written; OGB's own are "time", "sales_ranking" etc.
 _SPLIT_DICT = "split_dict.pt"
 _EDGE_COUNT = "num-edge-list"
 _SPECIES = "species"
-# What a set of links is a dict of, in OGB's data sets of link prediction.
+# Keys of a set of links in OGB's link prediction datasets.
 _LINK_KEYS = {"edge", "edge_neg", "head", "source_node"}
-# Rows that are formatted at once when a table is written.
-# Of 128 float32 each they take 32 MiB.
+# Rows that are formatted at once: 32 MiB for 128 float32 each.
 _CHUNK_ROWS = 65536
-# Names that are folders of their own: no separators, and no dot at the end.
+# Valid names of folders: no separators, and no dot at the end.
 _PLAIN = re.compile(r"[A-Za-z0-9_.+-]*[A-Za-z0-9_+-]")
-# All digits, and a point by which floats are known.
+# All significant digits, and a point that marks floats.
 _FORMATS = {torch.int64: "%d", torch.float32: "%.8e"}
 
 
@@ -58,7 +56,7 @@ def _table(folder: Path, name: str) -> Path:
 
 
 class _Places:
-    """Where the tables of a type are: in folders of its own if there are several types."""
+    """Folders of the tables of each type; separate ones if there are several types."""
 
     def __init__(self, folder: Path, *, typed: bool) -> None:
         self.raw = folder / "raw"
@@ -87,8 +85,7 @@ class _Places:
 
 
 class _RawTables:
-    """The tables of ``raw/``, read by type; :class:`~pagraph.datasets.ogb_arrays.RawArrays` is the
-    same of arrays."""
+    """The tables of ``raw/`` by type; for arrays, see ``RawArrays`` in ``ogb_arrays``."""
 
     def __init__(self, folder: Path, progress: Progress | None, scratch: Scratch | None) -> None:
         self.is_typed = _table(folder / "raw", _TRIPLETS).is_file()
@@ -128,36 +125,35 @@ def read_ogb(
     undirected: bool = False,
     progress: Progress | None = None,
 ) -> Graph:
-    """Read the one graph of a folder that OGB downloads for a task of nodes, ``raw/`` and
-    ``split/``, or of ``raw/data.npz`` alone: labels and splits are in other files.
+    """Read the graph of an OGB node dataset: the folder with ``raw/`` and ``split/``.
 
-    ``node-feat`` becomes the field ``feat``, ``node-label`` ``label`` (one column of it 1-D),
-    ``edge-feat`` the edge field ``feat``, tables such as ``node_year`` fields without that prefix,
-    and the split the three masks. A table of integers is int64. Fractions of ``feat`` are float32;
-    other tables get the dtype that holds all of their numbers. Several types
-    (``triplet-type-list.csv.gz``) are read as such. So is the binary form (``data.npz``, or for
-    several types ``edge_index_dict.npz``), whose arrays keep their dtypes.
+    Or only ``raw/data.npz``, which has no labels and splits. ``node-feat`` becomes the field
+    ``feat``, ``node-label`` becomes ``label`` (1-D if it has one column), ``edge-feat`` the edge
+    field ``feat``. Tables such as ``node_year`` become fields without the prefix, and the split
+    becomes the three masks. Tables of integers are int64. Fractions of ``feat`` are float32; other
+    tables get the dtype that holds all numbers. Several types (``triplet-type-list.csv.gz``) are
+    supported, and so is the binary form (``data.npz`` or ``edge_index_dict.npz``), whose arrays
+    keep their dtypes.
 
     Args:
-        source: The data set's folder, which holds ``raw``, or a file of arrays.
-        files: For edges and fields that need not fit into memory, with a progress of their own:
-            they stay in the folder's files and in these.
+        source: The dataset's folder, which holds ``raw``, or a file of arrays.
+        files: For edges and fields larger than memory, with their own progress.
         split: Name of the folder in ``split/``. Default: the only one.
-        undirected: Each edge is named once (as in ogbn-products): add the other direction.
+        undirected: Each edge is listed once (as in ogbn-products): add the other direction.
         progress: Called with the bytes of edges read and the file's size.
 
     Raises:
-        FormatError: A table is missing or damaged, does not fit the others, or there are several
+        FormatError: A table is missing, damaged, or does not match the others, or there are several
             graphs.
-        ValueError: ``split`` is none of the splits, or not given where there are several;
-            ``undirected`` with several types.
+        ValueError: ``split`` does not exist, or is missing if there are several; ``undirected``
+            with several types.
     """
     path = Path(source)
     scratch = None if files is None else files.scratch
     if path.is_file():
         arrays = RawArrays.of_file(path, scratch=scratch)
         return graph_of(arrays, str(path), undirected=undirected, files=files)
-    # Links of a folder from elsewhere must not lead out of it.
+    # Symbolic links must not lead out of an untrusted folder.
     for part in ("raw", "split"):
         check_inside(path, path / part)
         check_links(path / part)
@@ -223,7 +219,7 @@ def _single_count(raw: Path) -> int:
 
 
 def _check_count(counts: Path, table: Path, found: int) -> None:
-    """Raise FormatError where a table of edges was cut: another one says how many there are."""
+    """Raise FormatError if a table of edges was truncated, by the stated number of edges."""
     if counts.is_file() and _lines(counts) != [[str(found)]]:
         stated = " ".join(word for line in _lines(counts)[:3] for word in line)
         raise FormatError(
@@ -240,7 +236,7 @@ def _fields(folder: Path, owner: str, scratch: Scratch | None) -> dict[str, Tens
         file.name[len(owner) + 1 : -len(".csv.gz")]: file
         for file in sorted(folder.glob(f"{owner}_*.csv.gz"))
     }
-    # OGB's own reader renames this table of ogbn-proteins when it first sees it.
+    # OGB's own reader renames this table of ogbn-proteins on first use.
     if owner == "node" and _table(folder, _SPECIES).is_file():
         tables.setdefault(_SPECIES, _table(folder, _SPECIES))
     for name, table in tables.items():
@@ -258,8 +254,7 @@ def _labels(folder: Path, scratch: Scratch | None) -> dict[str, Tensor]:
 
 
 def _set_split(graph: Graph, places: _Places, name: str, files: InFiles | None) -> None:
-    """Set the masks of a split: of its tables, or of ``split_dict.pt``. Sets of links, as those of
-    OGB's link prediction, stay behind."""
+    """Set the masks of a split from its tables or ``split_dict.pt``; sets of links are left out."""
     folder = places.split(name, "")
     left = [f"{part}.pt" for part in SETS.values() if (folder / f"{part}.pt").is_file()]
     saved = folder / _SPLIT_DICT
@@ -287,8 +282,7 @@ def _is_of_links(ids: Any) -> bool:
 
 
 def _split_dict(file: Path) -> dict[str, Any]:
-    """What OGB's ``DatasetSaver`` saves in place of tables: ids, or ids by vertex type, by the name
-    of the set."""
+    """The split of OGB's ``DatasetSaver``: ids, or ids by vertex type, by name of the set."""
     content = load_saved(file, arrays=True)
     if not isinstance(content, dict) or not set(content) <= set(SETS.values()):
         raise FormatError(f"{file} must hold a dict of {list(SETS.values())}")
@@ -296,7 +290,7 @@ def _split_dict(file: Path) -> dict[str, Any]:
 
 
 def _ids_of(file: Path, ids: Any, ntype: str) -> Any:
-    """Ids of one vertex type in what a file holds; None if there are none."""
+    """Ids of one vertex type in a file's content, or None."""
     if ntype == NODE_TYPE:
         return ids
     if not isinstance(ids, dict):
@@ -305,15 +299,14 @@ def _ids_of(file: Path, ids: Any, ntype: str) -> Any:
 
 
 def write_ogb(graph: Graph, out: StrPath) -> None:
-    """Write a graph as :func:`read_ogb` reads it, whole or not at all; OGB's own readers take
-    ``raw``, too.
+    """Write a graph for :func:`read_ogb`, atomically; OGB's own readers also accept ``raw``.
 
     Raises:
         FileExistsError: ``out`` exists.
-        ValueError: The tables cannot hold a type or field: a name with other characters than
-            letters, digits and ``_.+-``; another dtype than int64 and float32, but for the masks of
-            the three sets; other shapes than ``(rows, columns)`` of ``feat`` and ``(rows,)`` or two
-            and more columns of others; fields without rows.
+        ValueError: The tables cannot hold a type or field. Names have letters, digits and
+            ``_.+-``. Dtypes are int64 and float32, except for the three masks. ``feat`` has the
+            shape ``(rows, columns)``, other fields ``(rows,)`` or at least two columns. There are
+            rows.
     """
     typed = (graph.node_types, graph.edge_types) != ([NODE_TYPE], [EDGE_TYPE])
     _check(graph)
@@ -340,7 +333,7 @@ def write_ogb(graph: Graph, out: StrPath) -> None:
 
 
 def _write_who_has(graph: Graph, places: _Places) -> None:
-    """Say which types have labels and which a split: OGB's own data sets look for these tables."""
+    """Write which types have labels and a split, for OGB's own datasets."""
     fields = {ntype: graph.node_fields(ntype) for ntype in graph.node_types}
     for folder, what, field in (
         (places.raw, "label", "label"),
@@ -374,7 +367,7 @@ def _node_tables(graph: Graph, ntype: str, places: _Places) -> Iterator[tuple[Pa
 
 
 def _check_apart(owner: str, fields: Fields) -> None:
-    """Refuse sets with vertices in common, which reading would refuse."""
+    """Refuse overlapping sets, which the reader would refuse."""
     taken: dict[str, Tensor] = {}
     for name in (f"{part}_mask" for part in PARTS):
         mask = mask_of(fields, name)
@@ -391,12 +384,12 @@ def _check_apart(owner: str, fields: Fields) -> None:
 
 
 def _check(graph: Graph) -> None:
-    """Raise ValueError for what the tables cannot hold."""
+    """Raise ValueError for types and fields that the tables cannot hold."""
     words = [*graph.node_types, *(word for etype in graph.edge_types for word in etype)]
     owners = [(f"vertex field {t}", graph.node_fields(t)) for t in graph.node_types]
     owners += [(f"edge field {'/'.join(t)}", graph.edge_fields(t)) for t in graph.edge_types]
     for word in words:
-        # Three underlines separate the words of an edge type in the name of its folder.
+        # Three underscores separate the words of an edge type in its folder's name.
         if not _PLAIN.fullmatch(word) or "___" in word:
             raise ValueError(
                 "types must have names of letters, digits and single _.+- for OGB's form, got "
@@ -439,8 +432,8 @@ def _check(graph: Graph) -> None:
 
 def _write(table: Path, values: Any) -> None:
     table.parent.mkdir(parents=True, exist_ok=True)
-    # Without the time in the header: equal graphs have equal bytes. Not level 9, Python's default,
-    # which takes much longer for little.
+    # No time in the header, so that equal graphs have equal bytes. Not level 9, Python's default,
+    # which is much slower for little gain.
     with gzip.GzipFile(table, "wb", compresslevel=6, mtime=0) as file:
         for begin in range(0, values.shape[0], _CHUNK_ROWS):
             rows: Any = values[begin : begin + _CHUNK_ROWS].numpy()

@@ -1,4 +1,4 @@
-"""OGB's binary form: the arrays in the ``.npz`` files of a folder ``raw``."""
+"""OGB's binary form: arrays in the ``.npz`` files of the folder ``raw``."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .paths import COUNTS
 
 _EDGES = "edge_index"
 _EDGE_COUNTS = "num_edges_list"
-# Ends names of dictionaries by type: OGB saves "node_feat_dict.npz".
+# Suffix of dictionaries by type, such as "node_feat_dict.npz".
 _BY_TYPE = "_dict"
 _DATA = "data.npz"
 _LABELS = "node-label.npz"
@@ -33,16 +33,16 @@ _EDGES_BY_TYPE, _COUNTS_BY_TYPE, _EDGE_COUNTS_BY_TYPE = (
 
 
 class RawArrays:
-    """Graph of one or several types, as arrays.
+    """A graph of one or several types, as arrays.
 
     Args:
         path: Where they are from, for errors.
-        arrays: Name, as in OGB's files, to the array of each type.
+        arrays: Arrays by OGB's name and by type.
         is_typed: Whether types have names.
-        in_files: Whether the arrays are those of :func:`file_arrays`.
+        in_files: Whether the arrays are from :func:`file_arrays`.
 
     Raises:
-        FormatError: The arrays do not count the edges and vertices, or count others.
+        FormatError: The numbers of edges and vertices are missing or wrong.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class RawArrays:
         self.counts: dict[str, int] = {
             ntype: self._count(COUNTS, number) for ntype, number in counts.items()
         }
-        # The counts tell when a file of edges was cut or exchanged, and is still a sound array.
+        # The counts detect a file of edges that was truncated or replaced.
         for etype, number in arrays.pop(_EDGE_COUNTS, {}).items():
             stated = self._count(_EDGE_COUNTS, number)
             found = len(self._edges[etype][0]) if etype in self._edges else 0
@@ -91,7 +91,7 @@ class RawArrays:
         }
         known = {_EDGES_BY_TYPE, _COUNTS_BY_TYPE, _EDGE_COUNTS_BY_TYPE, _LABELS}
         others = sorted(file for file in raw.glob("*.npz") if file.name not in known)
-        # The prefix says whose rows an array holds.
+        # The prefix tells whether rows are of vertices or edges.
         left = [file.name for file in others if not file.name.startswith(("node_", "edge_"))]
         left_behind(raw, left, "names that begin neither with node_ nor with edge_")
         for file in others:
@@ -110,7 +110,7 @@ class RawArrays:
     def of_file(
         cls, file: Path, labels: Path | None = None, scratch: Scratch | None = None
     ) -> RawArrays:
-        """The arrays of ``data.npz``, and of the file of labels if there is one."""
+        """The arrays of ``data.npz``, and of the file of labels if any."""
         given: dict[str, Array] = {}
         for path in (file, labels):
             if path is not None and path.is_file():
@@ -121,7 +121,7 @@ class RawArrays:
     def of_one_graph(
         cls, file: Path | str, given: dict[str, Array], *, in_files: bool = False
     ) -> RawArrays:
-        """The arrays of a graph of one type by their names; what is no rows of it is left."""
+        """The arrays of a homogeneous graph by name; those without rows of it are left out."""
         for name in (_EDGES, COUNTS):
             if name not in given:
                 raise FormatError(f"{file} must hold {name} of numbers, it holds {sorted(given)}")
@@ -166,7 +166,7 @@ class RawArrays:
         return fields
 
     def _tensor(self, array: Array) -> Tensor:
-        # Of files, rows in Fortran order are put together when they are written.
+        # From files, rows in Fortran order are only gathered when they are written.
         if self._in_files:
             return torch.from_numpy(array)
         return array_tensor(self._path, array)
@@ -189,12 +189,12 @@ class RawArrays:
 
 
 def plain_name(name: str) -> str:
-    """What OGB's names of arrays have in common: "node_feat" of "node_feat_dict"."""
+    """OGB's name of an array without the suffix: "node_feat" for "node_feat_dict"."""
     return name.removesuffix(_BY_TYPE)
 
 
 def _read(file: Path, kind: Callable[[str], Any], scratch: Scratch | None) -> dict[Any, Array]:
-    """The arrays of numbers of a file, by type or name; others stay behind."""
+    """The numeric arrays of a file, by type or name; others are left out."""
     if not file.is_file():
         raise FormatError(f"{os.fspath(file)} is missing")
     found = load_npz(file) if scratch is None else file_arrays(file, scratch)

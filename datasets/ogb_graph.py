@@ -1,5 +1,4 @@
-"""Graphs of what OGB's files and objects hold: edges compressed in memory or in files, labels and
-masks."""
+"""Graphs from OGB's files and objects: edges compressed in memory or in files, labels and masks."""
 
 from __future__ import annotations
 
@@ -19,15 +18,15 @@ from .edges import check_size
 from .paths import PARTS
 
 SETS = dict(zip(PARTS, ("train", "valid", "test"), strict=True))
-"""What OGB calls the sets of a split."""
+"""OGB's names of the sets of a split."""
 LINKS_LEFT = "sets of links, of which masks hold none; pagraph train --task links draws some"
 
-# Rows at a time, where not all of them need fit into memory.
+# Rows per block, if all may not fit into memory.
 _BLOCK_ROWS = 2**20
 
 
 class Raw(Protocol):
-    """What a folder or an object holds, by type."""
+    """The content of a folder or an object, by type."""
 
     is_typed: bool
     counts: dict[str, int]
@@ -43,23 +42,22 @@ class Raw(Protocol):
 def graph_of(
     raw: Raw, where: str, *, undirected: bool = False, files: InFiles | None = None
 ) -> Graph:
-    """The graph, without its masks; the same bits in memory and in files.
+    """The graph, without masks; bit-identical in memory and in files.
 
     Args:
         raw: Edges and fields.
-        where: What holds them, for errors.
+        where: Their source, for errors.
         undirected: Add the other direction of each edge.
-        files: For what need not fit into memory. Default: all is in memory.
+        files: For data larger than memory. Default: all is in memory.
 
     Raises:
-        FormatError: An id is out of range, or a field has another number of rows than there are
-            vertices or edges.
+        FormatError: An id is out of range, or a field has a wrong number of rows.
     """
     for count in raw.counts.values():
         check_size(where, count)
     csc = {}
     edata = {}
-    # One type after the other, so that files of edges in work are there for one alone.
+    # One type at a time, so that only its temporary files exist.
     for etype in raw.edge_types:
         edges = raw.edges(etype)
         csc[etype], edata[etype] = edges.compressed(files, undirected=undirected)
@@ -81,9 +79,9 @@ def graph_of(
 
 
 def class_labels(labels: Tensor, files: InFiles | None = None) -> Tensor:
-    """Labels as OGB's loaders give them: int64 where all are whole, float32 where some are missing.
+    """Labels as in OGB's loaders: int64 if all are integers, float32 with NaN if some are missing.
 
-    Missing ones are NaN. Labels that are fractions, as of a regression, stay as they are.
+    Fractional labels, as in a regression, are unchanged.
     """
     if not labels.is_floating_point():
         return _converted(labels, torch.int64, files)
@@ -91,7 +89,7 @@ def class_labels(labels: Tensor, files: InFiles | None = None) -> Tensor:
     for begin in range(0, len(labels), _BLOCK_ROWS):
         rows = labels[begin : begin + _BLOCK_ROWS]
         missing = rows.isnan()
-        # Not above 2**24, from where on float32 leaves out integers.
+        # At most 2**24, beyond which float32 skips integers.
         is_class = (rows == rows.round()) & (rows.abs() <= 2**24)
         if not bool((is_class | missing).all()):
             return labels
@@ -106,14 +104,14 @@ def _converted(values: Tensor, dtype: torch.dtype, files: InFiles | None) -> Ten
 
 
 Sets = Mapping[str, tuple[Path | str, Any]]
-"""Name of a set in :data:`PARTS` to what holds it, and the ids of its vertices."""
+"""Name of a set in :data:`PARTS` to its source and the ids of its vertices."""
 
 
 def set_masks(graph: Graph, ntype: str, sets: Sets, files: InFiles | None = None) -> None:
-    """Give vertices of a type the masks of the sets of a split.
+    """Set the masks of a split for the vertices of a type.
 
     Raises:
-        FormatError: Ids are no integers or out of range, or sets have vertices in common.
+        FormatError: Ids are not integers or out of range, or sets overlap.
     """
     count = graph.num_nodes_of(ntype)
     masks: dict[str, Tensor] = {}

@@ -1,4 +1,4 @@
-"""Graphs of the data sets that OGB's own package has read: plain arrays, PyG's or DGL's graphs."""
+"""Graphs from datasets of OGB's own package: plain arrays, or PyG's or DGL's graphs."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from .ogb_graph import LINKS_LEFT, SETS, class_labels, graph_of, set_masks
 from .paths import COUNTS, EDGE_INDEX
 
 _WHERE = "dataset"
-# OGB's rooms whose data sets are one graph each; those of "ogb.graphproppred" are many.
+# OGB's modules with one graph per dataset; "ogb.graphproppred" has many.
 _ROOMS = ("ogb.nodeproppred", "ogb.linkproppred")
-# What PyG calls the fields that all others call features and labels.
+# PyG's names of features and labels.
 _PYG_NAMES = {"x": "feat", "y": "label", "edge_attr": "feat"}
 
 
@@ -34,7 +34,7 @@ def graph_of_dataset(dataset: Any) -> Graph:
             f"dataset must be a data set of {' or '.join(_ROOMS)}, got {way_of(dataset)}"
         )
     item = dataset[0]
-    # Data sets of vertices give their labels beside the graph, but for PyG's.
+    # Node datasets return (graph, labels), except PyG's.
     given, labels = item if isinstance(item, tuple) else (item, None)
     library = library_of(given)
     if library == "dgl":
@@ -53,11 +53,11 @@ def graph_of_dataset(dataset: Any) -> Graph:
 
 
 def _arrays(given: Any) -> RawArrays:
-    """The dict of arrays that OGB's package makes of a graph where it takes no other library."""
+    """The arrays of OGB's library-agnostic graph, a dict."""
     if not isinstance(given, Mapping):
         raise FormatError(f"{_WHERE} must hold a dict of arrays, got a {type(given).__name__}")
     there = {plain_name(name): value for name, value in given.items() if value is not None}
-    # A dict by type, or else the number of vertices.
+    # A dict by type, or the number of vertices.
     count = there.pop("num_nodes", None)
     if count is not None:
         there[COUNTS] = count
@@ -77,7 +77,7 @@ def _arrays(given: Any) -> RawArrays:
 
 
 def _with_our_names(graph: Graph) -> Graph:
-    """Give the fields of another library's graph the names and shapes of our folders."""
+    """Give another library's fields the names and shapes of our folders."""
     for ntype in graph.node_types:
         _rename(graph.node_fields(ntype), "node_")
     for etype in graph.edge_types:
@@ -96,7 +96,7 @@ def _set_labels(graph: Graph, labels: Any, dataset: Any) -> None:
     by_type = labels if isinstance(labels, Mapping) else {graph.only_node_type: labels}
     for ntype, given in by_type.items():
         rows = one_column(torch.as_tensor(given, device="cpu"))
-        # As OGB's own tensors: only classes are whole, and the numbers of a regression float32.
+        # Like OGB's own tensors: classes are integers, and regression targets float32.
         is_classes = "classification" in dataset.task_type
         graph.set_field(
             "label", class_labels(rows) if is_classes else rows.float(), node_type=ntype

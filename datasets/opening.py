@@ -1,4 +1,4 @@
-"""Opens graph folders: the native form, and PaGraph's."""
+"""Opening of graph folders: the native form, and PaGraph's."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ def open_graph(
     split: str = "",
     progress: Progress | None = None,
 ) -> Graph:
-    """Open a graph folder, native (memory-mapped) or PaGraph's; detects the form.
+    """Open a graph folder: native (memory-mapped) or PaGraph's.
 
     Args:
         folder: The graph folder.
-        verify: Read everything once: compare the checksums and check every id (PaGraph's form is
-            always read whole).
-        split: Prefix of another split: ``"pub_"`` takes the masks from ``pub_train_mask`` and so on
-            (from ``pub_train.npy`` in PaGraph's form).
-        progress: With ``verify`` called with the bytes compared so far and all of them.
+        verify: Read everything once to compare checksums and check all ids (PaGraph's form is
+            always read completely).
+        split: Prefix of another split: ``"pub_"`` takes the masks ``pub_train_mask`` etc.
+            (``pub_train.npy`` in PaGraph's form).
+        progress: With ``verify``, called with the bytes compared so far and all bytes.
 
     Raises:
         FileNotFoundError: There is no such folder.
-        FormatError: The folder has neither form, or does not hold what it says.
-        ValueError: ``split`` is none of the folder's splits.
+        FormatError: The folder has neither form, or is inconsistent.
+        ValueError: ``split`` does not exist.
     """
     form = folder_form(folder)
     graph = (
@@ -58,7 +58,7 @@ def open_verified(folder: StrPath, *, split: str = "") -> Graph:
 
 
 def choose_split(graph: Graph, split: str) -> None:
-    """Put the masks of ``split`` in the place of the first split's."""
+    """Replace the masks of the first split by those of ``split``."""
     fields = graph.ndata
     names = sorted(
         name.removesuffix("train_mask") for name in fields if name.endswith("train_mask")
@@ -73,18 +73,18 @@ def choose_split(graph: Graph, split: str) -> None:
 
 
 def open_pagraph(folder: StrPath) -> Graph:
-    """Open a folder in PaGraph's form; fields are named as DGL's data sets name them.
+    """Open a folder in PaGraph's form; fields have the names of DGL's datasets.
 
-    ``adj[src, dst]`` stored means an edge; edge ids follow ``adj.tocoo()``. The vertex fields are
-    ``feat`` (a dense ``feat.npy`` is memory-mapped; ``feat.npz`` becomes float32 in RAM),
-    ``label``, ``train_mask`` and so on, and for a second split (``pub_train.npy``)
-    ``pub_train_mask``. Everything but ``adj.npz`` may be absent.
+    A stored ``adj[src, dst]`` is an edge; edge ids follow ``adj.tocoo()``. The vertex fields are
+    ``feat`` (``feat.npy`` is memory-mapped, sparse ``feat.npz`` becomes float32 in memory),
+    ``label``, ``train_mask`` etc., and for a second split (``pub_train.npy``) ``pub_train_mask``.
+    All but ``adj.npz`` are optional.
     """
     path = Path(folder)
     adjacency = load_sparse(named_path(path, ADJACENCY, "PaGraph's form"))
     if adjacency.shape[0] != adjacency.shape[1]:
         raise FormatError(f"{path / ADJACENCY} must be square, got shape {tuple(adjacency.shape)}")
-    # A sparse matrix of a few bytes may claim any shape.
+    # A tiny sparse matrix may claim any shape.
     check_count(path / ADJACENCY, adjacency.shape[0], adjacency.nnz)
     graph = Graph.from_scipy(adjacency)
     for name, tensor in _fields(path).items():
@@ -112,8 +112,7 @@ def _fields(path: Path) -> dict[str, Tensor]:
 
 
 def _there(folder: Path, name: str) -> Path | None:
-    """A file of a folder, or None where there is none of this name; FormatError where it is a link
-    out of it."""
+    """A file of a folder, or None; FormatError if it is a link out of it."""
     path = folder / name
     if not path.is_file():
         return None

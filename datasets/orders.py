@@ -1,4 +1,4 @@
-"""Orders of vertices in which those that mini-batches read together lie together."""
+"""Vertex orders that place vertices together if mini-batches read them together."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ if TYPE_CHECKING:
 Ranges = Mapping[str, tuple[int, int]]
 """Vertex type to its range in one numbering of all vertices."""
 
-# Each further round of grouping saves less: cnr-2000 with shuffled ids, by "both", 5.6, 5.4 and 5.3
-# thousand pages a batch after 1, 2 and 4.
+# Each round of grouping saves less: cnr-2000 with shuffled ids and "both" needs 5.6, 5.4 and 5.3
+# thousand pages per batch after 1, 2 and 4 rounds.
 _ROUNDS = 4
-_STEPS = 64  # of expected reads, to a factor of two
-# Keys of 16 bits, which a counting sort takes in one pass.
+_STEPS = 64  # per factor of two of expected reads
+# 16-bit keys, which a counting sort handles in one pass.
 _MOST_KEY = 2**16 - 1
-# A class of "both" is a factor of two. Of a half, one, two and four, pages over those needed by 8
-# batches (rows of 512 bytes): cnr-2000 2.73, 2.68, 2.67, 2.68; soc-slashdot0902 2.28, 2.29, 2.29,
-# 2.41; RMAT-20 3.41, 3.41, 3.42, 3.84.
+# A class of "both" spans a factor of two. Pages read over pages needed by 8 batches, for a half,
+# one, two and four factors (rows of 512 bytes): cnr-2000 2.73, 2.68, 2.67, 2.68; soc-slashdot0902
+# 2.28, 2.29, 2.29, 2.41; RMAT-20 3.41, 3.41, 3.42, 3.84.
 _TIER = 64
-# Batches that are read for at once: what is in nearly every window need not be told apart.
+# Batches that are read together: vertices in nearly every window need not be told apart.
 _WINDOW = 8
 _PIECE = 2**24  # edges between two reports of progress
-_LARGEST = np.float32(1 - 2.0**-24)  # chance below 1, whose logarithm is finite
+_LARGEST = np.float32(1 - 2.0**-24)  # probability below 1, so that log(1 - p) is finite
 
 
 def vertex_places(
@@ -46,33 +46,31 @@ def vertex_places(
     batch_size: int,
     tick: Callable[[int], object] = lambda count: None,
 ) -> dict[str, Array]:
-    """The place of each vertex among those of its type in the order ``by``; takes about 40 bytes a
-    vertex.
+    """The place of each vertex, among those of its type, in the order ``by``.
 
-    ``reads`` puts the vertices first that are most likely in a batch. ``community`` puts those
-    behind each other that the same vertex is most likely to draw, groups of these in the order of
-    the vertices that draw them, and so on for four rounds. ``both`` does so from the order of
-    reads, and then goes by classes of vertices that are about as often read (within a factor of
-    two); those never read come last. Ties keep the order of the graph.
+    ``reads`` sorts by the probability to be in a batch. ``community`` groups vertices by their most
+    likely reader and orders the groups like the readers, in four rounds. ``both`` starts from
+    ``reads``, does the same, and then sorts by classes of reads (each a factor of two); vertices
+    that are never read come last. Ties keep the graph's order. Takes about 40 bytes per vertex.
 
     Args:
-        graph: The graph; its edges are passed over once for each hop, and once more for
-            ``community`` and ``both``.
+        graph: The graph. Its edges are read once per hop, and once more for ``community`` and
+            ``both``.
         by: One of ``ORDERS``.
-        seeds: As the sampler takes them.
-        sampler: Draws mini-batches along in-edges with fan-outs.
-        batch_size: Seeds a batch.
-        tick: Called with a number of edges that were gone through.
+        seeds: In a form that the sampler accepts.
+        sampler: Draws mini-batches along in-edges with fanouts.
+        batch_size: Seeds per batch.
+        tick: Called with numbers of edges read.
 
     Returns:
-        Vertex type to places, shape ``(num_nodes,)``, int32, or int64 for 2**31 vertices and more.
+        Places by vertex type, shape ``(num_nodes,)``, int32, or int64 from 2**31 vertices on.
     """
     ranges = _ranges(graph)
     known = expected_known(
         graph, ranges, seeds=seeds, sampler=sampler, batch_size=batch_size, tick=tick
     )
     keys = _keys(known[-1])
-    # Half of the bytes for all but the largest graphs.
+    # int32 halves the memory for all but the largest graphs.
     ids = np.dtype(np.int32 if known.shape[1] < 2**31 else np.int64)
     order = np.arange(known.shape[1], dtype=ids)
     if by != "community":
@@ -97,13 +95,12 @@ def expected_known(
     batch_size: int,
     tick: Callable[[int], object] = lambda count: None,
 ) -> npt.NDArray[np.float32]:
-    """The chance of each vertex to be known in a batch before each hop, and after the last; one
-    numbering of all types.
+    """Probability of each vertex to be known in a batch before each hop, and after the last.
 
-    VIP's recursion (:mod:`pagraph.ranking.vip`) in float32, one number a vertex and hop, which
-    takes every edge to be drawn independently: what an edge back owes to its own vertex is not
-    taken out, for that takes the transposed graph in memory. Measured on cnr-2000 and soc-slashdot,
-    the order by it had 0.2 and 0.6 % more pages a batch.
+    Vertices of all types share one numbering. This is VIP's recursion (:mod:`pagraph.ranking.vip`)
+    in float32, with one number per vertex and hop. It assumes that edges are drawn independently.
+    VIP's correction for edges back to a vertex would need the transposed graph in memory. Without
+    it, batches of cnr-2000 and soc-slashdot read 0.2 and 0.6 % more pages.
 
     Returns:
         Shape ``(hops + 1, num_vertices)``.
@@ -120,7 +117,7 @@ def expected_known(
         np.minimum(known[hop], _LARGEST, out=known[hop])
         for etype in graph.edge_types:
             _push(graph, etype, ranges, hops.fanout(hop, etype), known[hop], logs, tick)
-        # 1 - (1 - known) * P(no edge drawn): known before this hop, or drawn in it.
+        # 1 - (1 - known) * P(no edge drawn): known before this hop, or drawn by it.
         np.exp(logs, out=logs)
         logs *= 1 - known[hop]
         np.subtract(1, logs, out=logs)
@@ -149,7 +146,7 @@ def _push(
 def _readers(
     graph: Graph, ranges: Ranges, hops: HopSampler, known: Array, tick: Callable[[int], object]
 ) -> Array:
-    """The vertex that is most likely to draw each vertex; the vertex itself where none does."""
+    """The most likely reader of each vertex, or else the vertex itself."""
     from . import _orders
 
     total = known.shape[1]
@@ -167,8 +164,7 @@ def _readers(
 
 
 def _grouped(order: Array, reader: Array) -> Array:
-    """The order in which vertices with the same reader follow each other, at the place of their
-    reader."""
+    """The order with vertices grouped by reader, in the order of the readers."""
     from ..graph import _csc
     from . import _orders
 
@@ -178,15 +174,14 @@ def _grouped(order: Array, reader: Array) -> Array:
     for _ in range(_ROUNDS):
         _csc.number(order, place)
         _orders.read_together(place, reader, keys)
-        out = place  # no longer needed: one array a vertex less
+        out = place  # reused, to save an array
         _orders.sort_by_key(order, keys, ends, out)
         order, place = out, order
     return order
 
 
 def _keys(chances: Array) -> npt.NDArray[np.uint16]:
-    """Sort keys of chances, on a logarithmic scale, from the highest to the lowest; the last one is
-    that of never."""
+    """Logarithmic sort keys of probabilities, highest first; the last key means never."""
     keys = np.full(len(chances), _MOST_KEY, np.uint16)
     for begin in range(0, len(chances), _PIECE):  # the scratch of a piece
         some = chances[begin : begin + _PIECE]
@@ -197,7 +192,7 @@ def _keys(chances: Array) -> npt.NDArray[np.uint16]:
 
 
 def _classes(keys: npt.NDArray[np.uint16]) -> npt.NDArray[np.uint16]:
-    """Classes of the chance to be in a window of batches, and a last one of what is never read."""
+    """Classes of the probability to be in a window of batches; the last class is never read."""
     chances = np.exp2(-np.arange(_MOST_KEY + 1) / _STEPS)
     # 1 - (1 - p)**_WINDOW, exact for small p.
     window = -np.expm1(_WINDOW * np.log1p(-np.minimum(chances, _LARGEST)))
@@ -216,7 +211,7 @@ def _sorted(order: Array, keys: Array, limit: int) -> Array:
 
 
 def _places(order: Array, begin: int, end: int) -> Array:
-    """Places of the vertices ``begin`` to ``end`` of all, among themselves."""
+    """Places of the vertices ``begin`` to ``end``, among themselves."""
     from ..graph import _csc
 
     own = order

@@ -1,5 +1,4 @@
-"""Keeps the ids that vertices had in a file as the field ``original_id``: numbers, or the bytes of
-words."""
+"""The field ``original_id``, with vertices' ids in the source: numbers, or bytes of words."""
 
 from __future__ import annotations
 
@@ -19,18 +18,17 @@ if TYPE_CHECKING:
     from ..graph.graph import EdgeType, Graph
 
 ORIGINAL_ID = "original_id"
-"""The field that keeps ids."""
+"""Name of the field with original ids."""
 
 
 def id_field(words: Iterable[str]) -> Tensor | None:
-    """The field that keeps ids: int64, or UTF-8 bytes padded with zeros; None if they are 0, 1, 2
-    and so on."""
+    """The field of original ids: int64, or zero-padded UTF-8 bytes; None if they are 0, 1, 2..."""
     words = list(words)
     try:
         numbers = [int(word) for word in words]
     except ValueError:
         numbers = []
-    # Written back: "007" and "+7" are words, as their numbers would not find them again.
+    # Only if they round-trip: "007" and "+7" are words.
     if list(map(str, numbers)) != words or any(abs(number) >= 2**63 for number in numbers):
         check_words(words)
         return word_rows(np.array([word.encode() for word in words]))
@@ -40,14 +38,14 @@ def id_field(words: Iterable[str]) -> Tensor | None:
 
 
 def check_words(words: Iterable[str]) -> None:
-    """FormatError where a word cannot be kept as a row of bytes."""
+    """Raise FormatError if a word cannot be kept as a zero-padded row of bytes."""
     for word in words:
         if "\0" in word:
             raise zero_byte(word)
 
 
 def zero_byte(word: str) -> FormatError:
-    """The error for an id that would be another one when it is padded."""
+    """The error for an id that zero padding would make ambiguous."""
     return FormatError(f"ids must have no zero byte in them, got {word[:80]!r}")
 
 
@@ -57,18 +55,17 @@ def word_rows(words: npt.NDArray[np.bytes_]) -> Tensor:
 
 
 def words_of(rows: Tensor) -> npt.NDArray[np.bytes_]:
-    """The words that :func:`word_rows` made rows of."""
+    """The words of rows from :func:`word_rows`."""
     return np.ascontiguousarray(rows.numpy()).view(f"S{max(rows.shape[1], 1)}").reshape(-1)
 
 
 def new_ids(
     graph: Graph, original: Any, *, node_type: str | None = None, edge_type: EdgeType | None = None
 ) -> Tensor:
-    """The ids of vertices, or edges, that had the ids ``original`` in the source of a graph: seeds
-    for its loaders.
+    """Convert ids in a graph's source to ids of its vertices or edges, as seeds for its loaders.
 
-    For a graph with the field ``original_id``: one that was reordered, or imported with ids of its
-    own. Loaders take a graph's own ids and never guess whether others are meant.
+    For a graph with the field ``original_id``, which was reordered or relabelled on import. Loaders
+    always take the graph's own ids.
 
     Args:
         graph: The graph.
@@ -80,9 +77,9 @@ def new_ids(
         Shape ``(n,)``, int64, in the order of ``original``.
 
     Raises:
-        KeyError: The graph does not have the type, or its rows no ``original_id``.
+        KeyError: The graph lacks the type, or the type lacks ``original_id``.
         TypeError: The ids are not integers, or not words.
-        ValueError: No row has one of the ids, or several have.
+        ValueError: An id has no row, or several.
 
     Example:
         >>> from pagraph import Graph
@@ -118,10 +115,9 @@ def new_ids(
 
 
 def places_of(name: str, ids: Array, originals: Array) -> Tensor:
-    """The rows with these original ids, shape ``(n,)``, int64; ValueError, which begins with
-    ``name``, for others."""
+    """The rows with these original ids, shape ``(n,)``, int64; ValueError for unknown ids."""
     order = np.argsort(originals, kind="stable")
-    # An id's rows lie from `first` to `last` among the sorted ones: there must be exactly one.
+    # An id's rows are `first` to `last` in sorted order; there must be exactly one.
     first, last = (
         np.searchsorted(originals, ids, side, sorter=order) for side in ("left", "right")
     )

@@ -1,5 +1,4 @@
-"""Says what is behind a path by names alone: folders and their forms, files, fractions in place of
-files."""
+"""Classification of paths by name: folders and their forms, files, fractions instead of files."""
 
 from __future__ import annotations
 
@@ -21,22 +20,22 @@ TEXTS = tuple(
     f".{kind}{packed}" for kind in ("txt", "tsv", "csv") for packed in ("", ".gz", ".xz", ".bz2")
 )
 ADJACENCY = "adj.npz"
-"""In a folder of PaGraph's form."""
+"""File of a folder in PaGraph's form."""
 METADATA = "metadata.yaml"
-"""In the folder of a data set of GraphBolt's."""
+"""File of a GraphBolt dataset's folder."""
 OGB_TABLES = ("edge.csv.gz", "triplet-type-list.csv.gz")
-"""In the folder ``raw`` of a data set of OGB's, one of them or of :data:`OGB_ARRAYS`."""
+"""An OGB dataset's folder ``raw`` has one of these, or of :data:`OGB_ARRAYS`."""
 OGB_ARRAYS = ("data.npz", "edge_index_dict.npz")
 EDGE_INDEX = "edge_index"
-"""An array of edges, in files of several forms."""
+"""The array of edges, in files of several forms."""
 COUNTS = "num_nodes_list"
-"""An array that OGB's files have beside it."""
+"""The array with the number of vertices, in OGB's files."""
 PARTS = ("train", "val", "test")
-"""Vertex sets of a split; in a graph the mask of each is a field."""
+"""Vertex sets of a split; a graph has a mask for each."""
 
 
 def existing_folder(folder: StrPath, *, name: str = "folder") -> Path:
-    """Check that ``folder`` exists and that its writer finished; errors call it ``name``."""
+    """Check that ``folder`` exists and is finished; errors call it ``name``."""
     path = Path(folder)
     if not path.exists():
         raise FileNotFoundError(f"{name} must exist, got {str(path)!r}")
@@ -50,10 +49,9 @@ def existing_folder(folder: StrPath, *, name: str = "folder") -> Path:
 
 
 def folder_form(folder: StrPath) -> str:
-    """Detect the form of a graph folder, "native" or "pagraph"; FormatError for neither and for
-    unfinished ones."""
+    """Detect the form of a graph folder, "native" or "pagraph"; else FormatError."""
     path = existing_folder(folder)
-    # A folder may hold both, as an import beside its source: ours has checksums.
+    # If a folder has both, prefer ours, which has checksums.
     if (path / MANIFEST).is_file():
         return "native"
     if (path / ADJACENCY).is_file():
@@ -74,12 +72,12 @@ def is_partition(folder: Path) -> bool:
 
 
 def is_ogb(folder: Path) -> bool:
-    """Whether ``folder`` is a data set of OGB's, with its raw tables or arrays."""
+    """Whether ``folder`` is an OGB dataset, with raw tables or arrays."""
     return any((folder / "raw" / name).is_file() for name in (*OGB_TABLES, *OGB_ARRAYS))
 
 
 def fraction_of(value: VertexSet) -> float | None:
-    """The fraction that a vertex set is, of ``0.6`` and ``60%``; None for a file."""
+    """A vertex set as a fraction (``0.6`` or ``60%``); None for a file."""
     text = str(value)
     try:
         return float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
@@ -88,8 +86,7 @@ def fraction_of(value: VertexSet) -> float | None:
 
 
 def check_files(files: Iterable[VertexSet | None]) -> None:
-    """Raise FileNotFoundError unless each is there, a fraction, or None; long work calls this
-    before it starts."""
+    """Raise FileNotFoundError for a missing file (not a fraction or None), before long work."""
     for file in files:
         if file is not None and fraction_of(file) is None and not os.path.exists(str(file)):
             raise FileNotFoundError(f"file must exist, got {str(file)!r}")

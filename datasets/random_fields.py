@@ -15,21 +15,20 @@ from torch import Tensor
 from ..system.progress import Progress
 from .paths import PARTS
 
-# Of the 63 that masks are drawn by: 65,536 counters fit into the cache, and a bin holds few rows.
+# Of 63 random bits for masks: 65,536 counters fit into the CPU's cache, and bins have few rows.
 _BIN_BITS = 16
 
 
 class RandomRows:
-    """Random rows that are drawn when they are indexed: row ``i`` is a function of the key and of
-    ``i``.
+    """Lazy random rows, drawn on indexing: row ``i`` is a function of the key and ``i``.
 
     Args:
-        shape: Number of rows first.
-        dtype: Element type that the kernel draws.
+        shape: Shape, with the number of rows first.
+        dtype: Dtype that the kernel draws.
         kernel: Called with the key, the first position, ``options`` and the array to fill.
-        key: Of the random numbers.
-        options: More arguments of the kernel.
-        stored: Element type of the rows. Default: ``dtype``.
+        key: Key of the random numbers.
+        options: Further arguments of the kernel.
+        stored: Dtype of the rows. Default: ``dtype``.
     """
 
     def __init__(
@@ -61,14 +60,14 @@ class RandomRows:
 
 
 def bit_rows(count: int, key: int) -> RandomRows:
-    """Rows of a non-negative int64 number each."""
+    """Lazy random non-negative int64 numbers."""
     from . import _random
 
     return RandomRows((count,), torch.int64, _random.fill_bits, key)
 
 
 def label_rows(count: int, classes: int, key: int) -> RandomRows:
-    """Rows of a label uniform in ``[0, classes)`` each, int64."""
+    """Lazy labels, uniform in ``[0, classes)``, int64."""
     from . import _random
 
     return RandomRows((count,), torch.int64, _random.fill_below, key, classes)
@@ -77,19 +76,19 @@ def label_rows(count: int, classes: int, key: int) -> RandomRows:
 def normal_rows(
     shape: tuple[int, ...], key: int, stored: torch.dtype = torch.float32
 ) -> RandomRows:
-    """Rows of nearly normal numbers of mean 0 and deviation 1, drawn as float32."""
+    """Lazy rows of nearly normal numbers of mean 0 and deviation 1, drawn as float32."""
     from . import _random
 
     return RandomRows(shape, torch.float32, _random.fill_normal, key, stored=stored)
 
 
 class MaskRows:
-    """A mask of the rows whose random numbers come, in their order, from one place up to another.
+    """A lazy mask of the rows between two ranks in the order of their random numbers.
 
     Args:
-        bits: The random numbers; of equal ones the first comes first.
-        begin: Number and row that the mask begins at.
-        end: Number and row that it ends before.
+        bits: The random numbers; ties are in row order.
+        begin: Number and row of the first row of the mask.
+        end: Number and row after the last.
     """
 
     dtype = torch.bool
@@ -113,11 +112,11 @@ def _is_before(bits: Tensor, places: Tensor, bound: tuple[int, int]) -> Tensor:
 def mask_rows(count: int, fractions: tuple[float, float, float], key: int) -> dict[str, MaskRows]:
     """Draw disjoint ``train_mask``, ``val_mask`` and ``test_mask`` of these shares, rounded down.
 
-    They are the first, next and last rows in the order of random numbers; where each begins is
-    found without sorting.
+    They are consecutive ranges of rows in the order of random numbers. Their bounds are found
+    without sorting.
     """
     bits = bit_rows(count, key)
-    # 1e-9: 0.29 * 100 is a little below 29 in floats.
+    # 1e-9: 0.29 * 100 is slightly below 29 in floats.
     ends = itertools.accumulate((int(count * fraction + 1e-9) for fraction in fractions), initial=0)
     bounds = _in_order_at(bits, list(ends))
     return {
@@ -127,11 +126,9 @@ def mask_rows(count: int, fractions: tuple[float, float, float], key: int) -> di
 
 
 def _in_order_at(bits: RandomRows, ranks: list[int]) -> list[tuple[int, int]]:
-    """The numbers at these places of the sorted ones, each with its row; behind all of them, what
-    is above all.
+    """The numbers of these ranks, each with its row; an upper bound for ranks past the end.
 
-    Two passes: the numbers of each bin are counted, then those of the bins that hold a place are
-    sorted.
+    Takes two passes: the first counts the numbers per bin, the second sorts the bins with a rank.
     """
     count = bits.shape[0]
     shift = 63 - _BIN_BITS
@@ -140,15 +137,15 @@ def _in_order_at(bits: RandomRows, ranks: list[int]) -> list[tuple[int, int]]:
     for rows in steps:
         counts += np.bincount((bits[rows] >> shift).numpy(), minlength=len(counts))
     ends = np.cumsum(counts)
-    bins = np.searchsorted(ends, ranks, side="right")  # of a place behind all: no bin
+    bins = np.searchsorted(ends, ranks, side="right")  # past the end: no bin
     held: list[tuple[int, int]] = []
     for rows in steps:
         drawn = bits[rows]
-        # Both passes draw the same numbers: that takes less than to keep them all in memory.
+        # Drawn again: cheaper than keeping all numbers in memory.
         places = torch.isin(drawn >> shift, torch.from_numpy(bins)).nonzero().squeeze(1)
         held += zip(drawn[places].tolist(), (places + rows.start).tolist(), strict=True)
     held.sort()
-    unheld = np.append(counts, 0)  # of bins that no place is in
+    unheld = np.append(counts, 0)  # counts of bins without a rank
     unheld[bins] = 0
     found = []
     top = (2**63 - 1, count)
@@ -160,7 +157,7 @@ def _in_order_at(bits: RandomRows, ranks: list[int]) -> list[tuple[int, int]]:
 
 # Edges that a thread draws at once.
 _RANGE = 2**20
-# Rows of a field that are drawn at once, so that one larger than memory can be written.
+# Rows of a field that are drawn at once, so that fields larger than memory can be written.
 _ROWS_AT_ONCE = 2**20
 
 
@@ -170,8 +167,10 @@ def for_ranges(
     *,
     progress: Progress | None = None,
 ) -> None:
-    """Call ``run(begin, end)`` for ranges that cover ``[0, total)``, in threads and any order:
-    kernels release the GIL; ``progress`` is called in this thread."""
+    """Call ``run(begin, end)`` for ranges that cover ``[0, total)``, in threads and any order.
+
+    Kernels release the GIL. ``progress`` is called in this thread.
+    """
     begins = range(0, total, _RANGE)
     done = 0
     with ThreadPoolExecutor(max_workers=max(1, min(len(begins), os.cpu_count() or 1))) as pool:
@@ -184,7 +183,7 @@ def for_ranges(
                 done += futures[future]
                 if progress is not None:
                     progress(done, total)
-        # Also on Ctrl-C: ranges that have not begun would otherwise still be run.
+        # Also on Ctrl-C: pending ranges would otherwise still run.
         except BaseException:
             pool.shutdown(wait=True, cancel_futures=True)
             raise

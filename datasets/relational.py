@@ -1,5 +1,4 @@
-"""A generated relational database with times, and a task that a model without leakage learns to a
-known degree."""
+"""A generated temporal database, with a task whose best accuracy without leakage is known."""
 
 from __future__ import annotations
 
@@ -17,8 +16,8 @@ from .random_fields import bit_rows, label_rows, normal_rows
 PERIOD = 30 * 24 * 3600
 """Seconds of a period of :func:`shop`."""
 
-_MOST_PURCHASES = 20.0  # of one customer in a period, so that no table is a few customers'
-_EXPONENT = 2.5  # of the power laws of customers' activity and products' popularity
+_MOST_PURCHASES = 20.0  # per customer and period, so that no few customers dominate
+_EXPONENT = 2.5  # of the power laws of activity and popularity
 
 Ids = Int64Array
 
@@ -33,7 +32,7 @@ def draw_shop(
     seed: int,
     progress: Progress | None,
 ) -> Graph:
-    """The database of :func:`~pagraph.datasets.shop`, whose arguments are checked there."""
+    """The database of :func:`~pagraph.datasets.shop`, which checks the arguments."""
     liked = _liked_kinds(num_customers, num_periods, persistence, derive_key(seed, 0))
     first = label_rows(num_customers, num_periods // 2, derive_key(seed, 1))[:].numpy()
     kinds = torch.arange(num_products, device="cpu") % 2
@@ -88,17 +87,16 @@ def _liked_kinds(num_customers: int, num_periods: int, persistence: float, key: 
         / 2.0**63
     )
     changes = uniform >= persistence
-    # The first kind is a coin; each later one is the parity of the changes up to it.
+    # The first kind is a coin flip; each later one is the parity of changes so far.
     changes[:, 0] = uniform[:, 0] >= 0.5
     liked: Array = np.logical_xor.accumulate(changes, axis=1)
     return liked
 
 
 def _purchases(first: Ids, num_periods: int, key: int) -> tuple[Ids, Ids]:
-    """The customer and the period of each purchase, by customer: at least one in every period since
-    the first."""
+    """Customer and period of each purchase, by customer, at least one per period from the first."""
     rates = np.minimum(power_weights(len(first), _EXPONENT, derive_key(key, 0)), _MOST_PURCHASES)
-    # floor(rate + uniform) has the rate as its mean, and is at least 1 as the rates are.
+    # floor(rate + uniform) has mean rate, and is at least 1 like the rates.
     uniform = (
         bit_rows(len(first) * num_periods, derive_key(key, 1))[:].numpy().reshape(-1, num_periods)
         / 2.0**63
@@ -110,7 +108,7 @@ def _purchases(first: Ids, num_periods: int, key: int) -> tuple[Ids, Ids]:
 
 
 def _bought(kinds: Ids, wanted: Array, key: int) -> Ids:
-    """The product of each purchase: by popularity among those of the wanted kind."""
+    """The product of each purchase, drawn by popularity among the wanted kind."""
     uniform = bit_rows(len(wanted), derive_key(key, 0))[:].numpy() / 2.0**63
     popularity = power_weights(len(kinds), _EXPONENT, derive_key(key, 1))
     product = np.empty(len(wanted), dtype=np.int64)
@@ -118,22 +116,21 @@ def _bought(kinds: Ids, wanted: Array, key: int) -> Ids:
         of_kind = np.flatnonzero(kinds == kind)
         rows = wanted == kind
         sums = np.cumsum(popularity[of_kind])
-        # `minimum` below: rounding may put the largest draw beyond the last sum.
+        # `minimum` below: rounding may move the largest draw past the last sum.
         drawn = np.searchsorted(sums, uniform[rows] * sums[-1], side="right")
         product[rows] = of_kind[np.minimum(drawn, len(of_kind) - 1)]
     return product
 
 
 def _questions(first: Ids, num_periods: int) -> tuple[Ids, Ids]:
-    """The customer of each question and the period that it asks for: all of which one before is
-    known."""
+    """Customer and asked period of each question, for all periods with an earlier one."""
     known = np.arange(num_periods) > first[:, None]
     customer, period = np.nonzero(known)
     return customer.astype(np.int64), period.astype(np.int64)
 
 
 def _by_period(period: Tensor, num_periods: int) -> dict[str, Tensor]:
-    """Masks of the questions: the last period is for testing, the one before for validation."""
+    """Masks of the questions: the last period is test, the one before validation."""
     last = num_periods - 1
     return {
         "train_mask": period < last - 1,

@@ -1,5 +1,4 @@
-"""Writes a graph so that rows that are read together lie together, in bounded memory; counts the
-pages that mini-batches touch before and after."""
+"""Reordering of a graph for locality, in bounded memory, with counts of the pages touched."""
 
 from __future__ import annotations
 
@@ -31,25 +30,25 @@ if TYPE_CHECKING:
     from ..graph.graph import EdgeType
 
 _A_VERTEX = 40
-"""Bytes that finding an order takes; 12 of them stay."""
+"""Bytes per vertex for finding an order; 12 of them stay."""
 _FIXED = 192 * 2**20
-"""Chunks, kernels, sampled batches."""
-# Smaller buckets make so many files that the disk seeks more than it writes.
+"""Bytes for chunks, kernels and sampled batches."""
+# With smaller buckets, the disk would seek more than write.
 _LEAST_BUCKET = 16 * 2**20
 _OF_A_PART = "global_ids"
 
 
 @dataclass(frozen=True)
 class Reordered:
-    """Pages before and after reordering, by the same sampled batches.
+    """Pages before and after reordering, for the same sampled batches.
 
     Attributes:
         by: The order.
-        batch_size: Seeds of the batches.
-        batches: How many were sampled.
-        fields: Vertex type to its widest field.
-        before, after: ``"features"``, the rows of these fields, and ``"topology"``, the edges
-            drawn: the pages read.
+        batch_size: Seeds per batch.
+        batches: Number of sampled batches.
+        fields: The widest field of each vertex type.
+        before, after: Pages read, of ``"features"`` (rows of these fields) and ``"topology"``
+            (drawn edges).
     """
 
     by: str
@@ -60,12 +59,12 @@ class Reordered:
     after: Mapping[str, PagesRead]
 
     def to_json(self) -> dict[str, Any]:
-        """The figures as JSON holds them."""
+        """The figures as a JSON object."""
         return asdict(self)
 
 
 def memory_needed(graph: Graph) -> int:
-    """Bytes that :func:`reorder` takes at least, beside what the process holds."""
+    """Minimal bytes for :func:`reorder`, on top of what the process holds."""
     return _A_VERTEX * graph.num_nodes + _FIXED + 2 * _LEAST_BUCKET
 
 
@@ -82,39 +81,37 @@ def reorder(
     origin: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
 ) -> Reordered:
-    """Write a graph with its vertices in another order as a native folder, whole or not at all.
+    """Write a graph with its vertices in another order as a native folder, atomically.
 
-    Vertices, their fields and masks are renumbered; edges and their fields lie in the order of
-    their destinations, and edge ids are positions. The field ``original_id`` of each vertex type
-    keeps the ids, unless the graph has a field of that name, which moves along; so it does for
-    edges that have ids or fields. :func:`pagraph.datasets.new_ids` turns ids of the original into
-    those of the copy. Seeds in another order make other batches: a copy trains as well as its
-    original, not in the same bits.
+    Vertices, their fields and masks are renumbered. Edges and their fields are ordered by
+    destination, and edge ids are positions. The field ``original_id`` of each vertex type, and of
+    edges with ids or fields, keeps the old ids. If it exists already, it moves along.
+    :func:`pagraph.datasets.new_ids` converts old ids to new ones. Since seeds have another order,
+    batches differ: a copy trains as well as the original, but not bit-identically.
 
     Args:
         graph: The graph; may be larger than memory.
-        folder: Must not exist yet. Arrays that exceed ``memory`` are in it a second time while they
-            are written.
-        by: ``"reads"``: what is expected to be read most lies first. ``"community"``: what one
-            vertex draws lies together. ``"both"``: by classes of expected reads, in each class by
-            community.
-        seeds: Training vertices (or edges), as the sampler takes them.
-        sampler: Draws mini-batches along in-edges with fan-outs.
-        batch_size: Seeds a batch.
-        memory: Bytes that the process may take, as a number or ``"2GiB"``: what it holds already
-            beyond an eighth, and at least :func:`memory_needed`; besides pages of files, which the
-            system takes back. Default: half of what is free.
-        seed: Of the batches that are sampled to count pages.
+        folder: Must not exist yet. Arrays larger than ``memory`` are in it twice while they are
+            written.
+        by: ``"reads"``: most expected reads first. ``"community"``: vertices that one vertex draws
+            together. ``"both"``: by classes of expected reads, and by community within a class.
+        seeds: Training vertices (or edges), in a form that the sampler accepts.
+        sampler: Draws mini-batches along in-edges with fanouts.
+        batch_size: Seeds per batch.
+        memory: Memory limit of the process, in bytes or as ``"2GiB"``, without the page cache. It
+            includes what the process already holds beyond an eighth, and :func:`memory_needed`.
+            Default: half of free memory.
+        seed: Random seed of the batches that are sampled to count pages.
         origin: Where the graph is from, for people.
-        progress: Called with the bytes that were gone through and all of them.
+        progress: Called with the bytes processed and all bytes.
 
     Returns:
         The pages of 4 KiB that batches touch before and after.
 
     Raises:
         FileExistsError: ``folder`` exists.
-        TypeError, ValueError: An argument is none of these, the memory too small, the graph damaged
-            or a part of a partition, or a field cannot be stored.
+        TypeError, ValueError: An argument is invalid, memory is too small, the graph is damaged or
+            part of a partition, or a field is not storable.
 
     Example:
         >>> import os, tempfile, torch
@@ -129,7 +126,7 @@ def reorder(
     budget = _check(graph, by, seeds, sampler, memory)
     json.dumps(dict(origin or {}))  # before the long work
     ticks = Ticks(progress, _work(graph, by, sampler)).add
-    # A damaged graph is refused before the long work.
+    # Refuse a damaged graph before the long work.
     for etype in graph.edge_types:
         graph.csc_of(etype).validate()
         ticks(graph.csc_of(etype).indices.nbytes)
@@ -142,7 +139,7 @@ def reorder(
     before = {"features": read.features(widths), "topology": read.topology()}
     after = {"features": read.features(widths, places), "topology": read.topology(places, offsets)}
     held = sum(values.nbytes for values in [*places.values(), *offsets.values()])
-    # Two: of a field, and of its edges' new places.
+    # Two buckets: of a field, and of its edges' new places.
     bucket = max(_LEAST_BUCKET, (budget - held - _FIXED) // 2)
     write_moved(graph, folder, places, offsets, bucket_bytes=bucket, origin=origin, tick=ticks)
     return Reordered(by, batch_size, len(read.batches), widest, before, after)
@@ -151,7 +148,7 @@ def reorder(
 def _check(
     graph: Graph, by: str, seeds: Any, sampler: MiniBatchSampler, memory: str | int | None
 ) -> int:
-    """Check the arguments; returns the bytes that the work may take."""
+    """Check the arguments; returns the memory limit in bytes."""
     if by not in ORDERS:
         raise ValueError(f"by must be one of {', '.join(ORDERS)}, got {by!r}")
     hops = sampler.hops
@@ -176,9 +173,8 @@ def _check(
 
 
 def _work(graph: Graph, by: str, sampler: MiniBatchSampler) -> int:
-    """About the bytes that are gone through: passes over the edges, and each array read and
-    written."""
-    # One pass for each hop; the readers of "community" and "both" take another.
+    """Approximate bytes to process: passes over the edges, and each array read and written."""
+    # One pass per hop, and one more to find readers for "community" and "both".
     passes = sampler.num_hops + (by != "reads")
     edges = sum(
         4 * passes * graph.csc_of(t).num_edges + graph.csc_of(t).indices.nbytes
@@ -209,12 +205,11 @@ WINDOW = 8
 
 @dataclass(frozen=True)
 class PagesRead:
-    """Pages that batches touch of some files, and their bytes over those of the rows that are
-    needed.
+    """Pages of files that batches touch, and their bytes over the needed bytes.
 
     Attributes:
-        pages: Distinct pages of a batch, the mean.
-        batch_ratio: Bytes of these over those of the batch's distinct rows.
+        pages: Mean distinct pages per batch.
+        batch_ratio: Their bytes over those of the batch's distinct rows.
         window_ratio: The same for :data:`WINDOW` batches together.
     """
 
@@ -229,12 +224,11 @@ class PagesRead:
 
 @dataclass(frozen=True, eq=False)
 class SampledRows:
-    """Reads of sampled batches: vertices by type, and edges by type with the vertices that drew
-    them.
+    """Reads of sampled batches: vertices and edges by type.
 
     Attributes:
-        batches: For each batch, the distinct vertices by type; then edges, distinct positions in
-            the CSC of their type and the destination of each.
+        batches: For each batch, the distinct vertices by type; and by edge type, the distinct
+            positions in the CSC with their destinations.
     """
 
     graph: Graph
@@ -243,8 +237,7 @@ class SampledRows:
     def features(
         self, widths: Mapping[str, int], places: Mapping[str, Array] | None = None
     ) -> PagesRead:
-        """Pages of rows of ``widths`` bytes by vertex type, at ``places`` or at those that they
-        have."""
+        """Pages of rows of ``widths`` bytes by vertex type, at ``places`` or unmoved."""
         needed = [
             {
                 t: ids if places is None else places[t][ids].astype(np.int64)
@@ -262,8 +255,7 @@ class SampledRows:
         places: Mapping[str, Array] | None = None,
         offsets: Mapping[EdgeType, Array] | None = None,
     ) -> PagesRead:
-        """Pages of ``indptr`` and ``indices``, with rows at ``places`` that begin at ``offsets``,
-        or where they are."""
+        """Pages of ``indptr`` and ``indices``, with rows at ``places`` and ``offsets``, if any."""
         counted = []
         for _, edges in self.batches:
             touched: dict[Any, tuple[Array, int]] = {}
@@ -273,10 +265,10 @@ class SampledRows:
                 rows = drew
                 if places is not None and offsets is not None:
                     rows = places[etype[2]][drew].astype(np.int64)
-                    # A row moves as a whole: an edge keeps its distance from the row's begin.
+                    # A row moves as a whole, so an edge keeps its offset in the row.
                     positions = offsets[etype][rows] + positions - csc.indptr.numpy()[drew]
                 rows = np.unique(rows)
-                # A sampler reads where a row begins and where the next one does.
+                # A sampler reads the start of a row and of the next one.
                 touched[etype, "indptr"] = np.union1d(rows, rows + 1), csc.indptr.element_size()
                 touched[etype, "indices"] = positions, width
             counted.append(touched)
@@ -292,7 +284,7 @@ def sample_rows(
     seed: int = 0,
     batches: int = WINDOW,
 ) -> SampledRows:
-    """Sample the first batches of a shuffled epoch, and keep what they read."""
+    """Sample the first batches of a shuffled epoch, and keep their reads."""
     order = SeedOrder(seeds, batch_size, shuffle=True, seed=seed)
     plan = order.plan(0)
     found = []
@@ -339,8 +331,7 @@ def _rows_of(
 
 
 def _pages_read(batches: list[dict[Any, tuple[Array, int]]]) -> PagesRead:
-    """Counts for rows and their bytes by file and batch; rows begin at a page, as good as where a
-    header ends."""
+    """Counts for rows and row bytes by file and batch; files are assumed to have no header."""
     one = [_count(batch) for batch in batches]
     windows = []
     for begin in range(0, len(batches), WINDOW):
@@ -356,12 +347,12 @@ def _pages_read(batches: list[dict[Any, tuple[Array, int]]]) -> PagesRead:
 
 
 def _count(batch: dict[Any, tuple[Array, int]]) -> tuple[int, int]:
-    """Distinct pages, and bytes that are needed."""
+    """Distinct pages, and needed bytes."""
     pages = 0
     for rows, width in batch.values():
         low = rows * width // mmap.PAGESIZE
         high = (rows * width + width - 1) // mmap.PAGESIZE
-        # A row wider than a page touches those in between, too.
+        # A row wider than a page also touches the pages in between.
         most = int((high - low).max(initial=0))
         inner = [low + step for step in range(most + 1)]
         touched = [np.minimum(some, high) for some in inner]

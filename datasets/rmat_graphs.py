@@ -1,4 +1,4 @@
-"""Draws RMAT graphs (Chakrabarti, Zhan and Faloutsos, SDM 2004)."""
+"""RMAT graphs (Chakrabarti, Zhan and Faloutsos, SDM 2004)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def rmat_fields(
     fractions: tuple[float, float, float],
     seed: int,
 ) -> dict[str, Rows]:
-    """Vertex fields, drawn when they are read."""
+    """Vertex fields, drawn on reading."""
     fields: dict[str, Rows] = {}
     if width:
         fields["feat"] = normal_rows((count, width), derive_key(seed, 3), getattr(torch, dtype))
@@ -38,30 +38,28 @@ def rmat_fields(
 def _bounds(
     scale: int, probabilities: tuple[float, float, float, float], noise: float, key: int
 ) -> npt.NDArray[np.uint64]:
-    """Upper bounds of quadrants a, b and c at each level, as shares of 2**32; shape
-    ``(scale, 3)``."""
+    """Upper bounds of quadrants a, b and c at each level, times 2**32, shape ``(scale, 3)``."""
     a, b, c, d = probabilities
     bounds = np.empty((scale, 3), dtype=np.uint64)
     for level in range(scale):
-        # Uniform in [-noise, noise). b and c grow by it, so a and d shrink by twice as much
-        # together, each in proportion to its size.
+        # Uniform in [-noise, noise). b and c grow by it, so a and d together shrink by twice as
+        # much, in proportion to their sizes.
         change = noise * (derive_key(key, level) / 2**63 - 1)
         keep = 1 - 2 * change / (a + d) if a + d else 1.0
-        # The sum may exceed 1 by rounding; a bound of 2**32 is above every 32 random bits.
+        # `min`: the sum may exceed 1 by rounding. 2**32 is above any 32 random bits.
         upper = np.cumsum([a * keep, b + change, c + change])
         bounds[level] = [min(2**32, round(float(p) * 2**32)) for p in upper]
     return bounds
 
 
 def _constants(seed: int) -> Ids:
-    """An addend and an odd factor for each round of :func:`_random.scramble`; only odd factors can
-    be inverted modulo a power of 2."""
+    """An addend and an odd (so invertible) factor per round of :func:`_random.scramble`."""
     return np.array([derive_key(seed, 2, i) | (i & 1) for i in range(8)], dtype=np.uint64)
 
 
 @dataclass(frozen=True)
 class RmatEdges:
-    """The drawn edges, each a function of its position."""
+    """Lazy edges, each a function of its position."""
 
     num_nodes: int
     num_edges: int
@@ -93,7 +91,7 @@ class RmatEdges:
         return Graph(sort_edges(self, files, mirrored=undirected, simple=simple))
 
     def in_memory(self, progress: Progress | None, *, undirected: bool, simple: bool) -> Graph:
-        """The same graph in memory; draws in threads."""
+        """The same graph in memory, drawn in threads."""
         src, dst = self._empty(self.num_edges)
         for_ranges(
             self.num_edges, lambda b, e: self._fill(b, src[b:e], dst[b:e]), progress=progress

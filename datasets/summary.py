@@ -1,7 +1,6 @@
-"""Summary of a graph for ``pagraph info``: counts, degree skew, fields, bytes, edges that a cache
-would hold.
+"""Summary of a graph for ``pagraph info``: counts, degree skew, fields, bytes, edges in a cache.
 
-Imports no torch, which takes longer than all the rest for a small graph.
+Does not import torch, which would take most of the time for a small graph.
 """
 
 from __future__ import annotations
@@ -27,15 +26,15 @@ if TYPE_CHECKING:
 
 
 CACHE_SHARES = (0.01, 0.05, 0.10, 0.20)
-"""Shares of the vertices for which the share of the edges is told."""
+"""Shares of the vertices for which the share of edges is reported."""
 
 _LABELS = "label"
-_MOST_CLASSES = 1 << 16  # with more different values a field numbers no classes
-# Measured with 4.2 M vertices: degrees both ways, and as many edges at once with their ends.
+_MOST_CLASSES = 1 << 16  # with more distinct values, a field has no classes
+# Measured with 4.2 M vertices: degrees in both directions, and a chunk of as many edges.
 _VERTEX_BYTES = 48
-# For kernels and blocks of edges, whatever the graph.
+# For kernels and blocks of edges.
 _REST_BYTES = 64 * 2**20
-_CHUNK = 1 << 20  # edges, or labels, that are looked at together
+_CHUNK = 1 << 20  # edges or labels per block
 
 
 @dataclass(frozen=True)
@@ -47,11 +46,11 @@ class FieldSummary:
         kind: "field" or "structure".
         where: "disk" (memory-mapped) or "memory".
         true: Number of true values of a mask; None for other dtypes.
-        classes: Number of different labels from 0 on in a field of integers named ``label``; None
+        classes: Number of distinct non-negative labels in an integer field named ``label``; None
             for other fields, and above 65,536.
-        stored: The form in which a field takes fewer bytes; None: its own dtype.
-        unit: Of times: the unit that they count since 1970.
-        words: Of codes: the words that they stand for, from 0 on.
+        stored: Form of a field in fewer bytes; None: its own dtype.
+        unit: For times: their unit since 1970.
+        words: For codes: the words of codes 0, 1, ...
     """
 
     owner: str
@@ -74,14 +73,14 @@ class EdgeSummary:
 
     Attributes:
         type: The edge type with slashes.
-        isolated: Number of vertices without any edge; None between different vertex types.
-        self_loops: Number of edges from a vertex to itself; None between different vertex types.
-        by_out_degree: Share of the edges that leave the vertices of highest out-degree, for each of
-            ``CACHE_SHARES``: those that a degree-ranked cache holds when in-edges are sampled.
-        by_in_degree: The same for edges into the vertices of highest in-degree: when out-edges are
+        isolated: Number of vertices without edges; None between different vertex types.
+        self_loops: Number of self-loops; None between different vertex types.
+        by_out_degree: Share of edges from the vertices of highest out-degree, for each of
+            ``CACHE_SHARES``. A degree-ranked cache serves these when in-edges are sampled.
+        by_in_degree: The same for edges into the vertices of highest in-degree, when out-edges are
             sampled.
-        both_ways: Whether there are as many edges from ``v`` to ``u`` as from ``u`` to ``v``, for
-            all vertices; None between different vertex types.
+        both_ways: Whether edges are symmetric, counting repeats; None between different vertex
+            types.
     """
 
     type: str
@@ -122,11 +121,9 @@ class GraphSummary:
 
 
 def summarise(graph: Graph, *, memory: int | str | None = None) -> GraphSummary:
-    """Summarise a graph; reads the whole structure once or twice, masks and labels, but no other
-    fields.
+    """Summarise a graph. Reads the structure once or twice, masks and labels, but no other fields.
 
-    Takes 48 bytes a vertex. ValueError, with that number, where ``memory`` (such as ``"4GiB"``) is
-    less.
+    Takes 48 bytes per vertex. ValueError, with that size, if ``memory`` (like ``"4GiB"``) is less.
 
     >>> from pagraph import Graph
     >>> summary = summarise(Graph.from_coo([0, 1, 1], [1, 1, 2]))
@@ -155,9 +152,9 @@ def summarise(graph: Graph, *, memory: int | str | None = None) -> GraphSummary:
 
 
 def summarise_folder(folder: Path, *, memory: int | str | None = None) -> GraphSummary | None:
-    """Summarise a native folder as :func:`summarise` does its graph.
+    """Summarise a native folder like :func:`summarise`.
 
-    None where it is no such folder, or is damaged: to open it says what is wrong.
+    None if it has another form or is damaged; opening it gives the error.
     """
     if is_unfinished(folder) or not (folder / MANIFEST).is_file():
         return None
@@ -198,7 +195,7 @@ def _check_memory(memory: int | str | None, num_nodes: int) -> None:
 def _edges(
     label: str, indptr: Array, indices: Array, num_src: int, *, same_ends: bool
 ) -> EdgeSummary:
-    """Summarise a CSC in little memory; ValueError if it is none."""
+    """Summarise a CSC in little memory; ValueError if it is invalid."""
     in_degrees = np.diff(indptr)
     out_degrees = np.zeros(num_src, np.int64)
     if (
@@ -230,9 +227,8 @@ def _edges(
 
 
 def _chunks(indptr: Array, indices: Array, num_src: int) -> Iterator[tuple[Array, Array]]:
-    """Sources and destinations of the edges, in order, not fewer at a time than there are
-    sources."""
-    # `bincount` takes an array of all sources for each chunk: fewer edges would cost more.
+    """Sources and destinations of the edges, in order, in chunks of at least ``num_src``."""
+    # `bincount` makes an array of all sources per chunk, so smaller chunks would cost more.
     step = max(_CHUNK, num_src)
     for begin in range(0, len(indices), step):
         end = min(begin + step, len(indices))
@@ -243,8 +239,7 @@ def _chunks(indptr: Array, indices: Array, num_src: int) -> Iterator[tuple[Array
 
 
 def _both_ways(indptr: Array, indices: Array, num_nodes: int) -> bool:
-    """Whether the edges and the reversed edges are the same, by sums of 64-bit hashes: nothing need
-    be sorted."""
+    """Whether edges and reversed edges are equal, by sums of 64-bit hashes, without sorting."""
     total = 0
     for src, dst in _chunks(indptr, indices, num_nodes):
         total += _hash_sum(src, dst, num_nodes) - _hash_sum(dst, src, num_nodes)
@@ -252,8 +247,8 @@ def _both_ways(indptr: Array, indices: Array, num_nodes: int) -> bool:
 
 
 def _hash_sum(src: Array, dst: Array, num_nodes: int) -> int:
-    """Sum of the hashes of pairs: splitmix64's, of the number of each pair."""
-    # Sums modulo 2**64 of equal multisets are equal; others agree with a chance of about 2**-64.
+    """Sum of splitmix64 hashes of the pairs."""
+    # Equal multisets have equal sums modulo 2**64; others agree with probability about 2**-64.
     x = src.astype(np.uint64) * np.uint64(num_nodes) + dst.astype(np.uint64)
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, 1)):
         x = (x ^ (x >> np.uint64(shift))) * np.uint64(factor)
@@ -261,8 +256,9 @@ def _hash_sum(src: Array, dst: Array, num_nodes: int) -> int:
 
 
 def edge_shares(degrees: Any, shares: tuple[float, ...] = CACHE_SHARES) -> tuple[float, ...]:
-    """Share of the edges at the vertices of highest degree, for each share of the vertices, rounded
-    down.
+    """Share of the edges at the vertices of highest degree, for each share of the vertices.
+
+    Numbers of vertices are rounded down.
 
     >>> edge_shares([1, 6, 2, 1], (0.25, 0.5))
     (0.6, 0.8)
@@ -277,7 +273,7 @@ def edge_shares(degrees: Any, shares: tuple[float, ...] = CACHE_SHARES) -> tuple
 def _mapped(
     folder: Path, owner: str, name: str, kind: str, entry: ArrayEntry
 ) -> tuple[FieldSummary, Array]:
-    """Map the array of an entry, and summarise it; ValueError where the file is another."""
+    """Map the array of an entry and summarise it; ValueError if the file does not match."""
     file = named_path(folder, entry.file, "the manifest")
     stored = stored_dtype(entry.file_dtype)
     shape = entry.file_shape
@@ -332,8 +328,7 @@ def _tensor(owner: str, name: str, kind: str, value: FieldValue) -> FieldSummary
 
 
 def _looked_into(array: FieldSummary, values: Callable[[], Array]) -> FieldSummary:
-    """The summary with what is in the array, whose ``values`` are read if it is a mask or holds
-    labels."""
+    """The summary with counts of a mask's or labels' ``values``, which are only read for these."""
     is_labels = (
         array.kind == "field"
         and array.name == _LABELS
@@ -345,8 +340,7 @@ def _looked_into(array: FieldSummary, values: Callable[[], Array]) -> FieldSumma
 
 
 def _classes(labels: Array) -> int | None:
-    """Count the different values from 0 on, some at a time: neither many nor large ones take
-    memory."""
+    """Count the distinct non-negative values, in blocks and bounded memory."""
     found: Array = np.empty(0, labels.dtype)
     for begin in range(0, len(labels), _CHUNK):
         chunk = labels[begin : begin + _CHUNK]

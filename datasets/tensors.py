@@ -1,4 +1,4 @@
-"""Reads graphs from files of an ``edge_index``: NumPy's ``.npy`` and ``.npz``, torch's ``.pt``."""
+"""Readers of ``edge_index`` files: NumPy's ``.npy`` and ``.npz``, torch's ``.pt``."""
 
 from __future__ import annotations
 
@@ -41,23 +41,22 @@ def read_edge_index(
     num_nodes: int | None = None,
     undirected: bool = False,
 ) -> Graph:
-    """Read ``edge_index`` (2 x E: sources, then targets) from a ``.npy`` file, or with fields from
-    an ``.npz`` file.
+    """Read ``edge_index`` (2 x E: sources, then targets) from ``.npy`` or (with fields) ``.npz``.
 
-    A ``num_nodes`` in the file says how many vertices there are, else the rows of ``x`` or ``feat``
-    do, else the largest id. An array with a row per vertex becomes a vertex field, one with a row
-    per edge an edge field; where there are as many edges as vertices, those with ``edge`` in their
-    names are the edges', as in PyG. Other arrays of more than one value stay behind, with a
-    warning. Edges of a ``.npy`` file need not fit into memory.
+    The number of vertices is the file's ``num_nodes``, else the number of rows of ``x`` or
+    ``feat``, else the largest id plus 1. Arrays with a row per vertex become vertex fields, arrays
+    with a row per edge edge fields. If both numbers are equal, edge fields are those with ``edge``
+    in their names, as in PyG. Other arrays of more than one value are left out with a warning.
+    Edges of a ``.npy`` file may be larger than memory.
 
     Raises:
-        FormatError: The edges are no integers of such a shape, ids are out of range, or features,
-            labels or masks have another number of rows than there are vertices; ``num_nodes`` or
-            ``num_edges`` in the file says otherwise.
+        FormatError: The edges are not integers of this shape, ids are out of range, features,
+            labels or masks have a wrong number of rows, or ``num_nodes`` or ``num_edges`` in the
+            file are wrong.
         ValueError: An id is not below ``num_nodes``.
     """
     if os.fspath(path).lower().endswith(".npy"):
-        # Its edges stay there.
+        # Edges stay in the mapped file.
         src, dst = _ends(path, map_or_read(Path(path)), False)
         return build_graph(
             path, src.numpy(), dst.numpy(), num_nodes, undirected=undirected, files=files
@@ -76,17 +75,17 @@ def read_edge_index(
 
 
 def read_pyg(path: StrPath) -> Graph:
-    """Read a graph that ``torch.save`` wrote, with all its fields: an ``edge_index`` alone or in a
-    dict, or PyG's.
+    """Read a graph that ``torch.save`` wrote, with all its fields.
 
-    PyG's is a ``Data`` or ``HeteroData``, its ``to_dict()``, or a data set's ``processed/data.pt``,
-    and needs PyG. Vertex fields get the names they have in DGL: ``x`` becomes ``feat`` and ``y``
-    ``label`` (one column of it 1-D), unless there are such fields already. Masks of several splits,
-    a column each, become ``train_mask``, ``split1_train_mask`` and so on.
+    The file has an ``edge_index``, alone or in a dict, or PyG's data: a ``Data`` or ``HeteroData``,
+    its ``to_dict()``, or a dataset's ``processed/data.pt``. These need PyG. Vertex fields get DGL's
+    names: ``x`` becomes ``feat``, and ``y`` becomes ``label`` (1-D if it has one column), unless
+    these exist. Columns of masks for several splits become ``train_mask``, ``split1_train_mask``
+    etc.
     """
     try:
         content = load_saved(path)
-    except FormatError:  # PyG's classes, or a file that its reader says what is wrong with
+    except FormatError:  # PyG's classes, or a damaged file, which PyG's reader reports
         content = None
     if isinstance(content, Tensor):
         return _graph(path, {EDGE_INDEX: content}, None, False, is_named=False)
@@ -133,8 +132,7 @@ def _graph(
 
 
 def _check_counts(path: StrPath, arrays: Mapping[Any, Any], num_nodes: int, num_edges: int) -> None:
-    """Raise FormatError where numbers of edges, or of rows of what vertices have, are others than
-    these."""
+    """Raise FormatError if stated numbers, or the rows of vertex arrays, differ from these."""
     stated = _stated(path, arrays, "num_edges")
     if stated not in (None, num_edges):
         raise FormatError(
@@ -169,7 +167,7 @@ def _ends(path: StrPath, edge_index: Tensor, is_named: bool) -> tuple[Tensor, Te
             f"{path} must be no array of 2 x 2, in which rows may be edges or ends; save more, or "
             "a list"
         )
-    # A 2 x 2 array that is called edge_index is PyG's, whose rows are sources and targets.
+    # A 2 x 2 array named edge_index counts as PyG's, with rows of sources and targets.
     src, dst = edge_index if shape[0] == 2 else edge_index.T
     return src, dst
 
@@ -193,7 +191,7 @@ def _num_nodes(
 
 
 def _stated(path: StrPath, arrays: Mapping[Any, Any], name: str) -> int | None:
-    """The number that a file says under a name."""
+    """The number that a file has under a name, or None."""
     stated = arrays.get(name)
     if not isinstance(stated, int | Tensor | np.integer):
         return None
@@ -205,7 +203,7 @@ def _stated(path: StrPath, arrays: Mapping[Any, Any], name: str) -> int | None:
 
 
 def _rename(fields: dict[str, Any]) -> None:
-    """Give vertex fields of PyG's names and shapes those of DGL."""
+    """Rename and reshape PyG's vertex fields to DGL's."""
     for theirs, ours in (("x", "feat"), ("y", "label")):
         if theirs in fields and ours not in fields:
             fields[ours] = fields.pop(theirs)

@@ -1,4 +1,4 @@
-"""Text files in blocks of whole lines, packed ones unpacked."""
+"""Text files in blocks of whole lines, also compressed ones."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from ..system.checks import StrPath
 from ..system.files import open_plain
 from ..system.progress import Progress
 
-# Text that is parsed at once. Larger blocks are not faster, and only take more memory.
+# Text that is parsed at once. Larger blocks take more memory and are not faster.
 _BLOCK_BYTES = 8 * 2**20
 LINE_LIMIT = 2**20
-"""Most bytes of a line, which is held whole: one without an end would fill the memory."""
-# Bytes of a packed file that are unpacked at once; bombs grow a thousandfold.
+"""Maximal bytes of a line, which is held in memory."""
+# Bytes that are decompressed at once; bombs expand 1000x.
 _PIECE = 2**16
 _XZ_MEMORY = 256 * 2**20  # xz -9 takes 65 MiB; a header may ask for 4 GiB
 _PACKED: dict[bytes, Callable[[IO[bytes]], Any]] = {
@@ -30,8 +30,8 @@ _PACKED: dict[bytes, Callable[[IO[bytes]], Any]] = {
     rb"BZh[1-9](1AY&SY|\x17rE8P\x90)": bz2.BZ2File,
     rb"\xfd7zXZ\x00": lambda file: _LzmaFile(file),
 }
-"""First bytes of packed files, and what unpacks them."""
-# Windows' editors write it in front of UTF-8; it would be a part of the first word.
+"""Magic bytes of compressed files, and their readers."""
+# Windows editors write it before UTF-8; it would become part of the first word.
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _OF_16_BITS = (b"\xff\xfe", b"\xfe\xff")
 _LINE = re.compile(rb"[^\r\n]+")
@@ -48,27 +48,26 @@ class Block:
     first_line: int
 
     def line_at(self, offset: int) -> tuple[int, str]:
-        """Get number and (shortened) text of the line that begins at ``offset``."""
+        """Number and (shortened) text of the line that starts at ``offset``."""
         text = self.data[offset : offset + 80].split(b"\n")[0].decode("utf-8", "replace")
         return self.first_line + self.data.count(b"\n", 0, offset), text.rstrip("\r")
 
 
 def is_packed(path: StrPath) -> bool:
-    """Whether a file begins as packed ones do."""
+    """Whether a file is compressed, by its first bytes."""
     with open_plain(path) as file:
         return _unpacker(file) is not None
 
 
 def _unpacker(file: IO[bytes]) -> Callable[[IO[bytes]], Any] | None:
-    """What unpacks a file, whose first bytes are read; None for text."""
+    """The decompressing reader of a file, by its first bytes; None for text."""
     lead = file.read(10)
     file.seek(0)
     return next((unpack for magic, unpack in _PACKED.items() if re.match(magic, lead)), None)
 
 
 def read_blocks(path: StrPath, *, progress: Progress | None = None) -> Iterator[Block]:
-    """Yield the file's lines in blocks of a few MiB; gzip, bzip2 and xz are recognised by their
-    first bytes.
+    """Yield the file's lines in blocks of a few MiB; gzip, bzip2 and xz are detected.
 
     ``progress`` is called with the bytes read from the disk and the file's size.
     """
@@ -78,7 +77,7 @@ def read_blocks(path: StrPath, *, progress: Progress | None = None) -> Iterator[
         rest = b""
         line = 1
         first = True
-        # `rest` is the begin of a line whose end is in a later block.
+        # `rest` is the start of a line that ends in a later block.
         for data in _read(unpack(raw) if unpack else raw, path):
             if first and data[:2] in _OF_16_BITS:
                 raise FormatError(f"{path} must be UTF-8 text, it begins as UTF-16 does")
@@ -106,7 +105,7 @@ def _read(stream: IO[bytes], path: StrPath) -> Iterator[bytes]:
         while data := stream.read(_BLOCK_BYTES):
             yield data
     except (EOFError, zlib.error, lzma.LZMAError, OSError) as error:
-        if isinstance(error, OSError) and error.errno is not None:  # of the disk
+        if isinstance(error, OSError) and error.errno is not None:  # from the disk
             raise
         form = type(stream).__name__.removesuffix("File").strip("_").lower()
         raise FormatError(f"{path} is no whole {form} file: {error}") from error
@@ -122,10 +121,10 @@ class _LzmaFile:
         return lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=_XZ_MEMORY)
 
     def read(self, size: int) -> bytes:
-        """At most so many bytes; none at the end."""
+        """At most ``size`` bytes; empty at the end."""
         while True:
             data = b""
-            if self._unpack.eof:  # another stream may follow, behind zeros
+            if self._unpack.eof:  # another stream may follow, after zeros
                 data = (self._unpack.unused_data or self._file.read(_PIECE)).lstrip(b"\0")
                 if not data and not (data := self._file.read(_PIECE).lstrip(b"\0")):
                     return b""
@@ -149,16 +148,14 @@ class _LzmaFile:
 
 
 def numbered_lines(text: str, first: int) -> Iterator[tuple[int, str]]:
-    """Lines of Unix, Windows and old Macs that are not empty, and their numbers, from ``first``
-    on."""
+    """Numbers, from ``first`` on, and text of the non-empty lines of Unix, Windows and old Macs."""
     for number, part in enumerate(text.split("\n"), first):
         for match in _TEXT_LINE.finditer(part):
             yield number, match[0]
 
 
 def first_line(data: bytes) -> tuple[int, bytes]:
-    """Find the first line that is neither empty nor a comment: its place and text, which is empty
-    without one."""
+    """Offset and text of the first line that is neither empty nor a comment, or an empty text."""
     head = _HEAD.match(data)
     begin = head.end() if head else 0
     line = _LINE.match(data, begin)
@@ -166,12 +163,12 @@ def first_line(data: bytes) -> tuple[int, bytes]:
 
 
 def separator_of(line: bytes) -> str | None:
-    """The first of tab, comma and semicolon that is in a line; None: fields end at spaces."""
+    """The first of tab, comma and semicolon that is in a line; None: blanks separate."""
     return next((mark for mark in "\t,;" if mark.encode() in line), None)
 
 
 class OpenQuoteError(FormatError):
-    """A field in quotation marks goes on behind the end of its line, or is none."""
+    """A quoted field does not end in its line."""
 
     def __init__(self) -> None:
         super().__init__("a line must close the quotation mark that it opens")
@@ -185,18 +182,18 @@ class OpenQuoteError(FormatError):
 
 
 def cut(line: str, delimiter: str | None) -> list[str]:
-    """Split a line into fields; ``None`` splits at blanks, as many as there are.
+    """Split a line into fields; ``None`` splits at runs of blanks.
 
     Raises:
-        OpenQuoteError: A field in quotation marks does not end in the line.
+        OpenQuoteError: A quoted field does not end in the line.
     """
     if delimiter is None:
         return _WORD.findall(line)
     if '"' not in line:
         return line.split(delimiter)
-    # Line by line: a stray quotation mark must not swallow others.
+    # Each line is parsed alone, so that a stray quotation mark does not swallow others.
     try:
-        # Where a field does not end, the reader asks for the second line.
+        # If a field does not end, the reader consumes the second line.
         reader = csv.reader([line + "\n", ""], delimiter=delimiter)
         fields = next(reader)
     except csv.Error:  # a field of more than 128 KiB

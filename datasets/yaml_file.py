@@ -1,4 +1,4 @@
-"""YAML files that describe data: bounded, and without what a few bytes can make endless."""
+"""YAML files that describe data, bounded in size and expansion."""
 
 from __future__ import annotations
 
@@ -10,17 +10,16 @@ from ..errors import FormatError
 from ..system.files import named_path, read_small
 from ..system.units import one_line
 
-# A description of tables is written by hand; YAML takes many times its bytes in memory.
+# Descriptions are written by hand; parsing YAML takes many times its size in memory.
 _SIZE_LIMIT = 2**20
-_MOST_ENTRIES = 100_000  # each takes a kilobyte and more while a description is read
+_MOST_ENTRIES = 100_000  # each takes over a kilobyte while a description is read
 
 
 def load_yaml(path: Path) -> dict[str, Any]:
-    """Load the mapping in a YAML file; FormatError if it is none, or larger than 1 MiB, also by
-    what it repeats.
+    """Load the mapping in a YAML file; FormatError if it is not one, or too large when expanded.
 
-    Merge keys (``<<``) are refused, which can stand for more than any memory holds, and numbers of
-    base 60 (``1:30``).
+    Merge keys (``<<``), which can expand without bound, and numbers of base 60 (``1:30``) are
+    refused.
     """
     import yaml
 
@@ -30,7 +29,7 @@ def load_yaml(path: Path) -> dict[str, Any]:
         size = _entries(value, {})
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise FormatError(f"{path} must be YAML: {one_line(error)}") from error
-    if size > _MOST_ENTRIES:  # a few lines of *names can stand for more than any memory holds
+    if size > _MOST_ENTRIES:  # a few lines of *names can expand exponentially
         raise FormatError(
             f"{path} must have at most {_MOST_ENTRIES} entries, with those that it repeats by *name"
         )
@@ -40,7 +39,7 @@ def load_yaml(path: Path) -> dict[str, Any]:
 
 
 def _loader(yaml: Any) -> Any:
-    """PyYAML's safe loader without what a few bytes can make endless."""
+    """PyYAML's safe loader, without constructs that expand or take quadratic time."""
 
     class Loader(yaml.SafeLoader):
         """Counts entries before any is built."""
@@ -65,7 +64,7 @@ def _loader(yaml: Any) -> Any:
         def construct_number(self, node: Any) -> Any:
             """A number of at most 64 bits."""
             text = self.construct_scalar(node)
-            if ":" in text:  # of base 60, in time that grows with the square of its length
+            if ":" in text:  # base 60, parsed in quadratic time
                 raise yaml.constructor.ConstructorError(
                     None, None, 'text with ":" must be quoted', node.start_mark
                 )
@@ -83,10 +82,10 @@ def _loader(yaml: Any) -> Any:
 
 
 def _entries(value: Any, known: dict[int, float]) -> float:
-    """How many entries a value has, each as often as it is repeated; endless if it holds itself."""
+    """Number of entries of a value, counting repeats; infinite if it contains itself."""
     if not isinstance(value, dict | list):
         return 1
-    # Known values are not walked again, or *names of *names would take exponential time.
+    # Memoised, as *names of *names would take exponential time.
     if id(value) not in known:
         known[id(value)] = math.inf
         parts = value.values() if isinstance(value, dict) else value
@@ -95,8 +94,7 @@ def _entries(value: Any, known: dict[int, float]) -> float:
 
 
 def named_file(folder: Path, name: Any, where: str) -> Path:
-    """The path of a file that a description in ``folder`` names; FormatError unless it is a file in
-    that folder."""
+    """The path of a file named in a description; FormatError unless it is inside ``folder``."""
     if not isinstance(name, str) or not name.isprintable():
         raise FormatError(f"{where} must name a file, got {name!r}"[:300])
     return named_path(folder, name, where)

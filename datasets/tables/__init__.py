@@ -1,1 +1,1 @@
-"""Tables of any form as graphs: rows read, typed, joined and numbered by DuckDB."""
+"""Tables of any form as graphs: DuckDB reads, joins and numbers their rows."""

@@ -1,4 +1,4 @@
-"""Databases through ADBC, Arrow's drivers: what they say of their tables, and rows in streams."""
+"""Databases through ADBC, Arrow's drivers: their tables' descriptions, and rows in streams."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from .schema import ForeignKey
 from .sources import Rows, Session, SourceColumn, SourceTable, lookup
 
 _VIEWS = ("view", "materialized view", "system view")
-# Numbers of rows are no more than this; somebody may have given one any.
+# Limit of row numbers, since users may set any rowid.
 _MOST_ROWS = 2**40
-# Rows of a batch of SQLite's: the driver's own number, and four of DuckDB's vectors, which take a
-# fifth less time, where a row has less than these bytes on average.
+# Rows per SQLite batch: the driver's default; and four of DuckDB's vectors, which is a fifth
+# faster, for rows of fewer bytes on average.
 _FEW_ROWS = 1024
 _MANY_ROWS = 8192
 _SHORT_ROW = 4096
@@ -33,7 +33,7 @@ _TABLES = ("table", "base table", "partitioned table", "foreign table", "local t
 
 
 def session_of(location: Location, connection: Connection) -> Session:
-    """Open a database and begin a transaction that only reads."""
+    """Open a database and begin a read-only transaction."""
     kinds: dict[str, type[_Session]] = {"sqlite": SQLiteSession, "postgresql": PostgreSQLSession}
     return kinds.get(location.driver, _Session)(location, connection)
 
@@ -69,8 +69,8 @@ class _Session:
         return self._location.uri
 
     def _begin(self) -> None:
-        # One transaction for all tables. What others write meanwhile is in none of them, as far as
-        # the database goes: PostgreSQL and SQLite are told so below.
+        # One transaction for all tables, so that they are of one moment as far as the database
+        # supports it. PostgreSQL and SQLite are set up for that below.
         self._link.set_autocommit(False)
 
     def close(self) -> None:
@@ -78,10 +78,10 @@ class _Session:
         self._link.close()
         self._database.close()
 
-    # -- what the database says --------------------------------------------------------------------
+    # -- descriptions of tables --------------------------------------------------------------------
 
     def tables(self, schema: str | None) -> list[SourceTable]:
-        """Tables and views of a schema, or of all where there is one."""
+        """Tables and views of a schema, or of the only one."""
         stream = self._link.get_objects(adbc.GetObjectsDepth.ALL, db_schema=schema)
         found = []
         for catalog in _rows(stream):
@@ -125,8 +125,7 @@ class _Session:
         self._load(relation, f"select {columns} from {table.place}", "*")
 
     def _load(self, relation: str, query: str, values: str, **options: str) -> None:
-        """Make a relation of ``values`` of the rows of a query of the database; ``options`` are of
-        the driver."""
+        """Make a relation of ``values`` from the rows of a query; ``options`` are the driver's."""
         with adbc.AdbcStatement(self._link) as statement:
             statement.set_options(**options)
             statement.set_sql_query(query)
@@ -142,27 +141,27 @@ class _Session:
 
 
 class SQLiteSession(_Session):
-    """A file of SQLite's, where each value has a type of its own, and columns only wish for one."""
+    """An SQLite file, where each value has its own type, and columns only have an affinity."""
 
     def _uri(self) -> str:
-        # As a URI, so that it is never made nor written; any character may be in a path.
+        # A read-only URI, so that the file is never created or written. Quoted for any path.
         return f"file:{quote(self._location.uri)}?mode=ro"
 
     def _begin(self) -> None:
-        # Functions in views and columns of a file that somebody sent do not run unless harmless.
+        # Unsafe functions in views and columns of an untrusted file do not run.
         self._ask("pragma trusted_schema = off")
-        # Milliseconds to wait for another program that writes.
+        # Milliseconds to wait for a writer.
         self._ask("pragma busy_timeout = 10000")
         self._link.set_autocommit(False)
-        # The lock, and with it the moment that is read, comes with the first row.
+        # SQLite takes the lock, and so the snapshot, with the first row.
         self._ask("select count(*) from sqlite_schema")
 
     def tables(self, schema: str | None) -> list[SourceTable]:
-        """Tables and views, with generated columns, and keys by their declared names."""
+        """Tables and views, with generated columns, and keys under their declared names."""
         if schema is not None:
             raise ValueError(f"schema must not be given for SQLite, got {schema!r}")
-        # Not by the driver: one view that no longer works would hide all tables from it.
-        # Types other than these two are of search indexes.
+        # Not through the driver, which fails for all tables if one view is broken. Other types
+        # belong to search indexes.
         listed = self._ask(
             "select name, type, wr from pragma_table_list where schema = 'main' "
             "and type in ('table', 'view') and name not like 'sqlite^_%' escape '^'"
@@ -187,7 +186,7 @@ class SQLiteSession(_Session):
             links.append(ForeignKey(tuple(lookup(c, own) for c in link.columns), other, to))
         last = 1
         if is_counted:
-            # Rows would be counted one by one.
+            # An estimate: SQLite would count rows one by one.
             (found,) = self._ask(f"select max(rowid) as last from {quoted(name)}")
             last = min(found["last"] or 1, _MOST_ROWS)
         return SourceTable(
@@ -203,20 +202,20 @@ class SQLiteSession(_Session):
         try:
             listed = self._columns(name)
         except adbc.Error:
-            # Of a table that is gone, say: an error only if somebody asks for it.
+            # A broken view is an error only if it is read.
             listed = []
         columns = tuple(_sqlite_column(row) for row in listed)
         return SourceTable(name, quoted(name), columns, is_view=True)
 
     def _columns(self, name: str) -> Rows:
-        # Also generated ones, which the driver hides.
+        # Includes generated columns, which the driver hides.
         return self._ask(
             "select name, type, pk from "
             f"pragma_table_xinfo({text_literal(name)}) where hidden <> 1 order by cid"
         )
 
     def _links(self, name: str) -> list[ForeignKey]:
-        """Foreign keys as they were written; of one that names no columns there, none."""
+        """Foreign keys as declared; ``to`` is empty if the target's columns are not named."""
         listed = self._ask(
             'select id, "table" as other, "from" as own, "to" as there '
             f"from pragma_foreign_key_list({text_literal(name)}) order by id, seq"
@@ -230,9 +229,9 @@ class SQLiteSession(_Session):
         return found
 
     def copy(self, table: SourceTable, relation: str) -> None:
-        """Stream rows with the types that the columns wish for, or those that the values have."""
+        """Stream rows with the columns' declared types, or with those of the values."""
         columns = table.columns
-        # What has no declared type may hold anything: a look first.
+        # Columns without a declared type may hold anything, so look at them first.
         if any(column.kind == "any" for column in columns):
             columns = self._looked_at(table, columns)
         try:
@@ -242,28 +241,28 @@ class SQLiteSession(_Session):
             if clash is None:
                 raise
             self._connection.run(f"drop table if exists {quoted(relation)}")
-            # Rare, and a pass over the table, which is why it comes second.
+            # Only now: it is rarely needed, and takes a pass over the table.
             self._stream(table, self._looked_at(table, columns, every=True), relation)
 
     def _stream(self, table: SourceTable, columns: Sequence[SourceColumn], relation: str) -> None:
-        # The driver takes the types of the first rows for those of all, and of a column that
-        # begins with missing values it knows nothing: a row of ours says what they are.
+        # The driver infers types from the first rows, and fails for columns that begin with missing
+        # values. So a first row of ours sets the types.
         seeds = ", ".join(f"{SQLITE_SEEDS[c.kind]} as {quoted(c.name)}" for c in columns)
         names = ", ".join(quoted(column.name) for column in columns)
         query = f"select {seeds} union all select {names} from {table.place}"
         values = ", ".join(staged_value(table.name, column) for column in columns)
-        # Each batch has a cost of its own, in DuckDB above all, and all of its rows in memory.
+        # Larger batches save overhead, mostly in DuckDB, but their rows are all in memory.
         size = os.path.getsize(self._location.uri)
         batch = _MANY_ROWS if size < table.rows * _SHORT_ROW else _FEW_ROWS
         rows = {"adbc.sqlite.query.batch_rows": str(batch)}
         self._load(relation, query, values, **rows)
-        # Not by `offset`, which would have one thread for the driver and for DuckDB.
+        # Not by `offset`, which would run the driver and DuckDB in one thread.
         self._connection.run(f"delete from {quoted(relation)} where rowid = 0")
 
     def _looked_at(
         self, table: SourceTable, columns: Sequence[SourceColumn], *, every: bool = False
     ) -> tuple[SourceColumn, ...]:
-        """Columns with the kinds of their values; without ``every``, of those without a type."""
+        """Columns with the kinds of their values; without ``every``, only for untyped ones."""
         wanted = [c for c in columns if every or c.kind == "any"]
         parts = []
         for place, column in enumerate(wanted):
@@ -286,7 +285,7 @@ def _sqlite_column(row: Mapping[str, Any]) -> SourceColumn:
 
 
 def _kind_of_values(table: SourceTable, column: SourceColumn, kinds: set[str]) -> str:
-    """The kind of a column whose values have these types."""
+    """The kind of a column with values of these types."""
     shown = printable(f"{table.name}.{column.name}")
     if kinds == {"blob"}:
         return "blob"
@@ -304,23 +303,23 @@ def _kind_of_values(table: SourceTable, column: SourceColumn, kinds: set[str]) -
 
 
 class PostgreSQLSession(_Session):
-    """A database of PostgreSQL's."""
+    """A PostgreSQL database."""
 
     def _begin(self) -> None:
         self._link.set_autocommit(False)
-        # One snapshot for all tables, whatever others write meanwhile.
+        # One snapshot for all tables, despite concurrent writes.
         self._ask("set transaction isolation level repeatable read, read only")
-        # What texts of times and floats look like must not depend on the user's settings.
+        # The text of times and floats must not depend on the user's settings.
         self._ask("set local datestyle = 'ISO'")
         self._ask("set local extra_float_digits = 1")
 
     def tables(self, schema: str | None) -> list[SourceTable]:
-        """Tables and views of a schema, with the types as PostgreSQL has them."""
+        """Tables and views of a schema, with PostgreSQL's types."""
         wanted = "public" if schema is None else schema
         literal = text_literal(wanted)
         if not self._ask(f"select 1 from pg_namespace where nspname = {literal}"):
             raise ValueError(f"schema must be one of the database, got {printable(wanted)!r}")
-        # Parts of a table's rows are rows of the table already.
+        # Partitions are skipped: their rows are already in the table.
         rows = self._ask(
             "select c.relname as name, greatest(c.reltuples, 1)::float8 as count from pg_class c "
             f"join pg_namespace n on n.oid = c.relnamespace where n.nspname = {literal} and "
@@ -341,7 +340,7 @@ class PostgreSQLSession(_Session):
         return found
 
     def _kinds(self, schema: str) -> dict[tuple[str, str], tuple[str, str]]:
-        """Of each column the type as declared, and the basic one that a domain stands for."""
+        """The declared type of each column, and the base type of domains."""
         rows = self._ask(
             "select c.relname as name, a.attname as col, "
             "format_type(a.atttypid, a.atttypmod) as declared, "
@@ -355,7 +354,7 @@ class PostgreSQLSession(_Session):
         return {(row["name"], row["col"]): (row["declared"], row["kind"]) for row in rows}
 
     def copy(self, table: SourceTable, relation: str) -> None:
-        """Stream rows; types that Arrow has no like of are cast in the query."""
+        """Stream rows; types without an Arrow equivalent are cast in the query."""
         values = ", ".join(
             f"{postgresql_value(column)} as {quoted(column.name)}" for column in table.columns
         )
@@ -366,7 +365,7 @@ class PostgreSQLSession(_Session):
                 self._type_numbers(table, relation, column.name)
 
     def _type_numbers(self, table: SourceTable, relation: str, name: str) -> None:
-        """Give numbers of any size, which came as texts, the type that holds them."""
+        """Give numeric values, which came as text, the type that holds them."""
         value = quoted(name)
         rows = quoted(relation)
         digits = f"regexp_full_match({value}, '-?[0-9]+')"
@@ -384,7 +383,7 @@ class PostgreSQLSession(_Session):
 
 
 def _driver(name: str) -> str:
-    """The library of a driver: of the package of this name, else as the driver manager finds it."""
+    """The library of a driver: from its Python package, or else found by the driver manager."""
     try:
         package = importlib.import_module(f"adbc_driver_{name}")
         return str(package._driver_path())
@@ -398,7 +397,7 @@ def _driver(name: str) -> str:
 
 
 def _link(columns: tuple[str, ...], usage: Sequence[Mapping[str, Any]], schema: str) -> ForeignKey:
-    """A foreign key; of a table of another schema, with that in its name."""
+    """A foreign key; the target's name includes its schema if that differs."""
     first = usage[0]
     other = first["fk_table"]
     place = first["fk_db_schema"] or ""

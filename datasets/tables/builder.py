@@ -1,5 +1,4 @@
-"""From a schema to a graph: rows become vertices, their columns fields, and what they refer to
-edges."""
+"""From a schema to a graph: rows become vertices, columns fields, and foreign keys edges."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ from .keys import as_key, missing_from
 from .row_numbers import LOST, Kinds, RowNumbers
 from .schema import Column, End, Link, Schema, VertexTable
 
-# Of the room for edges: what may look up keys. The rest sorts.
+# One part in so many of the room for edges is for key look-ups. The rest is for sorting.
 _NUMBERS_SHARE = 4
 # A longer key would make `original_id` larger than most features.
 _LONGEST_KEY = 256
@@ -41,16 +40,16 @@ def build(
     """The graph of a schema; its vertices are in the order of the tables' rows.
 
     Args:
-        connection: What has the tables.
-        schema: What :func:`plan` found.
-        scratch: For files of what need not fit into memory; None: all is made in memory.
+        connection: Has the tables.
+        schema: The result of :func:`plan`.
+        scratch: For data larger than memory; None: all is in memory.
         room: Bytes for edges in work.
         orphans: "error", or "drop": foreign keys that no row has make no edge.
-        progress: Called with the work done and all of it, in rows.
+        progress: Called with the work done and all work, in rows.
 
     Raises:
         FormatError: A foreign key points nowhere.
-        ValueError: ``orphans`` is something else.
+        ValueError: ``orphans`` is invalid.
     """
     check_orphans(orphans)
     return _Builder(connection, schema, scratch, room, orphans == "drop", progress).graph()
@@ -59,7 +58,7 @@ def build(
 def with_counts(
     connection: Connection, schema: Schema, room: int, *, orphans: str = "error"
 ) -> Schema:
-    """The schema with the edges that :func:`build` would make; its errors are the same."""
+    """The schema with the edge counts of :func:`build`, and the same errors."""
     with Scratch(connection.folder) as scratch:
         return _Builder(connection, schema, scratch, room, orphans == "drop", None).counted()
 
@@ -84,17 +83,17 @@ class _Builder:
         self._vertices = {vertex.name: vertex for vertex in schema.vertices}
         relations = {v.relation for v in schema.vertices} | {k.relation for k in schema.links}
         self._kinds = Kinds.of(connection, relations)
-        # Rows for their fields, and for each key that is looked up and sorted.
+        # Work: rows for their fields, and twice for each key (look-up and sort).
         rows = sum(vertex.rows for vertex in schema.vertices)
         self._ticks = Ticks(progress, rows + sum(2 * link.count for link in schema.links))
 
     def graph(self) -> Graph:
-        """Edges first: a key that points nowhere is found before fields are read."""
+        """Make the graph; edges first, so that dangling keys are found before fields are read."""
         csc: dict[EdgeType, CSC] = {}
         by_key: dict[tuple[str, tuple[str, ...]], list[Link]] = {}
         for link in self._schema.links:
             by_key.setdefault((link.target.table, link.target.to), []).append(link)
-        # One table of numbers at a time, for all that refer to it.
+        # One table of row numbers at a time, for all links to it.
         for (name, to), links in by_key.items():
             numbers = self._numbers(name, to)
             for link in links:
@@ -104,7 +103,7 @@ class _Builder:
         graph = Graph(in_order, counts)
         for vertex in self._schema.vertices:
             self._set_fields(graph, vertex)
-        # Of links: a key that points nowhere may have made no edge.
+        # Actual counts of edges: dangling keys may have been dropped.
         kept = tuple(replace(k, count=csc[k.edge_type].num_edges) for k in self._schema.links)
         graph.tables = replace(self._schema, links=kept)
         self._ticks.finish()
@@ -130,12 +129,12 @@ class _Builder:
     # -- edges -------------------------------------------------------------------------------------
 
     def _csc(self, link: Link, targets: RowNumbers) -> dict[EdgeType, CSC]:
-        """Both directions of a link."""
+        """The CSC of both directions of a link."""
         ends = (self._vertices[link.source.table].rows, self._vertices[link.target.table].rows)
         dtype = str(id_dtype(max(ends), max(ends[0], link.count))).removeprefix("torch.")
         src = self._store(dtype)
         dst = self._store(dtype)
-        # Of a foreign key: how many edges there are before each row.
+        # For a foreign key: the number of edges before each row.
         starts = self._store(dtype)
         starts.append(np.zeros(1, dtype=dtype))
         for first, last, keep in self._edges(link, targets):
@@ -147,7 +146,7 @@ class _Builder:
             store.flush()
         forward = self._sorted(EdgeColumns(ends, src, dst))
         if not link.source.columns:
-            # A row refers to one other at most, so that these are in order already.
+            # A row refers to at most one other, so these edges are already in order.
             src.remove()
             backward = CSC(starts.mapped(), dst.mapped(), ends[1])
         else:
@@ -159,10 +158,10 @@ class _Builder:
         return {link.edge_type: forward, link.reverse: backward}
 
     def _edges(self, link: Link, targets: RowNumbers) -> Iterator[tuple[Array, Array, Array]]:
-        """Both ends of the edges that some rows at a time make, and which rows make one.
+        """Both ends of the edges of blocks of rows, and a mask of the rows with an edge.
 
         Raises:
-            FormatError: Rows hold keys that no row has, behind the last ones.
+            FormatError: At the end, if rows hold keys that no row has.
         """
         lost = [0, 0]
         for first, last in self._ends(link, targets):
@@ -178,14 +177,14 @@ class _Builder:
                 raise self._lost(link, end, count)
 
     def _ends(self, link: Link, targets: RowNumbers) -> Iterator[tuple[Array, Array]]:
-        """Numbers of both ends of each row, or less than 0, some rows at a time."""
+        """Numbers of both ends of each row (negative: none), in blocks."""
         row = 0
         if not link.source.columns:
             for last in targets.of(link.relation, link.target):
                 yield np.arange(row, row + len(last), dtype=last.dtype), last
                 row += len(last)
             return
-        # Two results come in blocks of different sizes: one of them is kept.
+        # Two results come in blocks of different sizes, so one of them is stored.
         firsts = self._store("int64")
         for first in self._numbers(link.source.table, link.source.to).of(
             link.relation, link.source
@@ -200,7 +199,7 @@ class _Builder:
     def _sorted(self, edges: EdgeColumns) -> CSC:
         room = max(self._room - self._room // _NUMBERS_SHARE, LEAST_ROOM)
         files = None if self._scratch is None else InFiles(self._scratch, room)
-        # Without ids: the edges have no fields, so that their order says nothing.
+        # Without ids: the edges have no fields, so their order does not matter.
         return sort_edges(edges, files)
 
     def _lost(self, link: Link, end: End, count: int) -> FormatError:
@@ -238,8 +237,10 @@ class _Builder:
             fields.columns["original_id"] = vertex.key[0]
 
     def _original_ids(self, vertex: VertexTable) -> Tensor | None:
-        """The keys of a type's vertices: integers, or words as rows of bytes; None where they are
-        0, 1, 2 and so on, or several columns."""
+        """The keys of a type's vertices: integers, or words as rows of bytes.
+
+        None if they are 0, 1, 2..., or composite.
+        """
         if len(vertex.key) != 1 or not vertex.rows:
             return None
         (column,) = self._kinds.key(vertex.relation, vertex.key)

@@ -1,4 +1,4 @@
-"""What is asked of a database: its tables, keys, times and a task; checked before it is opened."""
+"""Options of a database import: tables, keys, times and a task, checked before it is opened."""
 
 from __future__ import annotations
 
@@ -9,26 +9,24 @@ from typing import Any
 from ..paths import PARTS, VertexSet, fraction_of
 
 ORPHANS = ("error", "drop")
-"""What may be done with keys that no row has."""
+"""Choices for keys that no row has."""
 SHARES = (0.6, 0.2, 0.2)
 """Shares of a task's rows for training, validation and testing, in the order of time."""
 
 Named = Mapping[str, str | None] | Sequence[str]
-"""Names by name: a mapping, or texts such as "users:joined", where nothing behind the colon is
-None."""
+"""Names by name: a mapping, or texts such as "users:joined"; nothing after the colon is None."""
 
 Missing = float | Mapping[str, Mapping[str, float]] | None
-"""What stands for missing values: a number for all that no float holds, or one by table and
-column."""
+"""Replacement for missing values: a number for all non-float columns, or by table and column."""
 
 
 @dataclass(frozen=True)
 class Filling:
-    """What stands for missing values.
+    """Replacements for missing values.
 
     Attributes:
-        every: For all integers, dates and booleans; None: they are an error.
-        named: By table and column, fractions among them.
+        every: For all integers, dates and booleans; None: missing ones are an error.
+        named: By table and column, also for fractions.
     """
 
     every: float | None = None
@@ -36,13 +34,13 @@ class Filling:
 
     @classmethod
     def of(cls, missing: Missing | Filling) -> Filling:
-        """Read an argument."""
+        """Parse an argument."""
         if isinstance(missing, Filling):
             return missing
         return cls(named=missing) if isinstance(missing, Mapping) else cls(missing)
 
     def check(self, columns: Mapping[str, Iterable[str]]) -> None:
-        """Refuse names that are not among those of columns by table."""
+        """Refuse names that are not in ``columns`` by table."""
         for table, of_table in self.named.items():
             for name in of_table:
                 if name not in columns.get(table, ()):
@@ -51,29 +49,29 @@ class Filling:
                     )
 
     def named_for(self, table: str, column: str) -> float | None:
-        """What was named for this column alone."""
+        """The replacement for this column only, if any."""
         return self.named.get(table, {}).get(column)
 
     def number(self, table: str, column: str) -> float | None:
-        """What stands for missing integers, dates and booleans of a column."""
+        """The replacement for missing integers, dates and booleans of a column."""
         given = self.named_for(table, column)
         return self.every if given is None else given
 
     def with_number(self, table: str, column: str, number: float) -> Filling:
-        """The same with another number for one column."""
+        """A copy with another number for one column."""
         of_table = {**self.named.get(table, {}), column: number}
         return replace(self, named={**self.named, table: of_table})
 
 
 @dataclass(frozen=True)
 class Choice:
-    """Which tables and columns are read.
+    """The tables and columns to read.
 
     Attributes:
-        tables: Their names; views only if they are among these. Default: all tables.
-        skip_tables: Tables that are not read.
-        skip_columns: The same for columns, as "table:column".
-        schema: Of databases that have several. Default: "public", or the only one.
+        tables: Names of tables and views. Default: all tables, but no views.
+        skip_tables: Tables to leave out.
+        skip_columns: Columns to leave out, as "table:column".
+        schema: Schema, if the database has several. Default: "public", or the only one.
     """
 
     tables: tuple[str, ...] = ()
@@ -84,10 +82,10 @@ class Choice:
 
 @dataclass(frozen=True)
 class Task:
-    """A table whose rows are what a model is asked about.
+    """A training task: a table whose rows are the seeds.
 
     Attributes:
-        text: As it was given: "table:label" or "table:label:time".
+        text: As given: "table:label" or "table:label:time".
         shares: Shares of the rows for training, validation and testing.
     """
 
@@ -96,10 +94,10 @@ class Task:
 
     @classmethod
     def parse(cls, text: str, parts: Mapping[str, VertexSet | None]) -> Task:
-        """Read an option; ``parts`` are shares of the rows by name.
+        """Parse an option; ``parts`` are shares of the rows by name.
 
         Raises:
-            ValueError: It is something else, or shares are no fractions of a whole.
+            ValueError: The text is malformed, or the shares are not fractions of a whole.
         """
         if not isinstance(text, str) or not all(text.split(":")) or text.count(":") < 1:
             raise ValueError(f"task must be TABLE:LABEL or TABLE:LABEL:TIME, got {text!r}")
@@ -119,10 +117,10 @@ class Task:
         return cls(text, (train, val, test))
 
     def names(self, columns: Mapping[str, Sequence[str]]) -> tuple[str, str, str]:
-        """Table, label and time, which may be empty, among the columns of tables.
+        """Names of table, label and time (perhaps empty), found in the columns by table.
 
         Raises:
-            ValueError: There is no such table, or no such column of it.
+            ValueError: The table or a column does not exist.
         """
         for table, rest in cut(self.text):
             known = columns.get(table, ())
@@ -138,15 +136,14 @@ class Task:
 
 
 def cut(text: str) -> Iterator[tuple[str, str]]:
-    """What is before and behind each colon: names may have some."""
+    """Splits of a text at each of its colons, since names may have some."""
     for place, letter in enumerate(text):
         if letter == ":":
             yield text[:place], text[place + 1 :]
 
 
 def named(argument: str, given: Named, is_known: Callable[[str], bool]) -> dict[str, str | None]:
-    """A mapping of what is given as one, or as texts; the longest name before a colon that
-    ``is_known`` counts."""
+    """``given`` as a mapping; texts are split after the longest name that ``is_known``."""
     if isinstance(given, Mapping):
         return dict(given)
     found: dict[str, str | None] = {}
@@ -161,13 +158,13 @@ def named(argument: str, given: Named, is_known: Callable[[str], bool]) -> dict[
 
 
 def check_orphans(orphans: str) -> None:
-    """ValueError for what cannot be done with keys that no row has."""
+    """Raise ValueError for an unknown choice of ``orphans``."""
     if orphans not in ORPHANS:
         raise ValueError(f"orphans must be one of {', '.join(ORPHANS)}, got {orphans!r}")
 
 
 def check_choices(options: Mapping[str, Any]) -> None:
-    """Refuse options of :func:`~.from_database.read_database` that are wrong by themselves."""
+    """Refuse invalid options of :func:`~.from_database.read_database`, without the database."""
     check_orphans(options.get("orphans") or "error")
     for name in ("times", "keys"):
         given = options.get(name) or ()

@@ -1,5 +1,4 @@
-"""The one rule of what a typed column becomes: its dtype, its unit, its words, or why it stays
-behind."""
+"""The rule of what a typed column becomes: dtype, unit, words, or why it is left out."""
 
 from __future__ import annotations
 
@@ -19,20 +18,20 @@ from .connection import Connection, quoted, text_literal
 from .schema import Column, Table
 
 TIME = "time"
-"""The field that holds the time of a row: one name in all types, since samplers take one."""
+"""The field with the time of a row: one name for all types, since samplers take one."""
 
-# A text is a category if each of its values stands in two rows on average: a word of one row alone
-# says nothing to a model, and names and addresses are such words.
+# A text column is categorical if its values repeat twice on average. A word of a single row, such
+# as a name or an address, tells a model nothing.
 _LEAST_REPEATS = 2
-# More words would be an embedding larger than most features, and the manifest keeps them all.
+# More words would make an embedding larger than most features, and the manifest stores them all.
 _MOST_WORDS = 1000
-# What was declared to be categories may have more.
+# Declared categories may have more.
 _MOST_DECLARED = 2**16
-# Longer ones are texts, also if they repeat.
+# Longer ones are text, even if they repeat.
 _LONGEST_WORD = 200
-# A column whose first rows have too many different texts is not counted to its end.
+# If the first rows have too many distinct texts, the rest is not counted.
 _LOOK_ROWS = 20_000
-# Of a list in a row; a longer one is a text, an image or a sound in numbers.
+# Maximal length of a list; longer ones are probably encoded text, images or sound.
 _LONGEST_LIST = 2**16
 _INT64 = 2**63 - 1
 
@@ -49,26 +48,25 @@ DTYPES = {
     "FLOAT": "float32",
     "DOUBLE": "float64",
 }
-"""DuckDB's types of numbers, and what NumPy calls them."""
+"""DuckDB's numeric types, and NumPy's names for them."""
 WIDE_KINDS = ("UBIGINT", "HUGEINT", "UHUGEINT")
-"""Those that may hold integers above 64 bits with a sign."""
-# Integers as fields have them: torch computes with no unsigned ones above 8 bits.
+"""Types with integers that may exceed int64."""
+# Integer dtypes of fields: torch does not compute with unsigned ones above 8 bits.
 _INTEGERS = {
     **{kind: name for kind, name in DTYPES.items() if "int" in name},
     "USMALLINT": "int32",
     "UINTEGER": "int64",
     **dict.fromkeys(WIDE_KINDS, "int64"),
 }
-# Booleans as bytes: Arrow packs them into bits.
+# Booleans are read as bytes, since Arrow packs them into bits.
 _SQL_TYPES = {name: kind for kind, name in DTYPES.items()} | {"bool": "UTINYINT"}
 _TEXTS = ("VARCHAR", "UUID")
 _UNITS = {"seconds": 1_000_000, "microseconds": 1}
-"""Microseconds of each unit; nanoseconds are another function."""
+"""Microseconds of each unit; nanoseconds need another function."""
 
 
 def family(kind: str) -> str:
-    """What a DuckDB type is to us: "integer", "fraction", "time", "bool", "text", "list", or
-    "other"."""
+    """Family of a DuckDB type: integer, fraction, time, bool, text, list or other."""
     if kind.endswith("]"):
         inner = family(list_item(kind))
         return "list" if inner in ("integer", "fraction", "bool") else "other"
@@ -85,7 +83,7 @@ def family(kind: str) -> str:
 
 
 def is_integer(kind: str) -> bool:
-    """Whether a type is one of integers, decimals without fractions not among them."""
+    """Whether a type is an integer type; decimals are not."""
     return kind in _INTEGERS
 
 
@@ -96,18 +94,18 @@ def list_item(kind: str) -> str:
 
 @dataclass(frozen=True)
 class Look:
-    """What one look at all rows of a column found.
+    """Findings of a pass over a column.
 
     Attributes:
         table: The table's name.
-        relation: What has its rows.
+        relation: Relation of its rows.
         name: The column.
         kind: DuckDB's type.
-        rows: Rows of the table.
-        missing: How many have no value.
-        low: Smallest value, of wide integers and masks; shortest list.
-        high: Largest, longest.
-        unit: Of times, the coarsest unit that holds all.
+        rows: Number of rows.
+        missing: Number of rows without a value.
+        low: Smallest value, for wide integers and masks; shortest list.
+        high: Largest value; longest list.
+        unit: For times: the coarsest unit that holds all.
         has_holes: Whether a list has a missing item.
     """
 
@@ -134,7 +132,7 @@ class Look:
 
 
 def look_at(connection: Connection, table: Table, names: Sequence[str]) -> tuple[int, list[Look]]:
-    """The number of rows of a table, and what its columns hold: one pass over it."""
+    """The number of rows of a table, and findings for its columns, in one pass."""
     parts = ["count(*)"]
     for name in names:
         parts += _measures(quoted(name), name, table.columns[name])
@@ -160,7 +158,7 @@ def look_at(connection: Connection, table: Table, names: Sequence[str]) -> tuple
 
 
 def _measures(value: str, name: str, kind: str) -> list[str]:
-    """Five aggregates of a column; see :func:`look_at`, which reads them."""
+    """Five aggregates of a column, for :func:`look_at`."""
     count = f"count({value})"
     group = family(kind)
     if group == "time":
@@ -169,7 +167,7 @@ def _measures(value: str, name: str, kind: str) -> list[str]:
         if kind.startswith("TIMESTAMP_NS"):
             whole = f"bool_and(epoch_ns({value}) % 1000000000 = 0)"
             fine = f"bool_and(epoch_ns({value}) % 1000 = 0)"
-        # Of the finite ones: an infinite date has no number.
+        # Only finite ones: an infinite date has no number.
         finite = f"isfinite({value})"
         return [count, f"{whole} filter ({finite})", fine, f"bool_and({finite})", "null"]
     if group == "list":
@@ -177,18 +175,18 @@ def _measures(value: str, name: str, kind: str) -> list[str]:
         holes = f"bool_or(len({items}) <> list_aggregate({items}, 'count'))"
         return [count, f"min(len({items}))", f"max(len({items}))", "null", holes]
     if group == "integer" and (kind in WIDE_KINDS or kind.startswith("DECIMAL") or is_mask(name)):
-        # As texts: Python's integers have any size.
+        # As text, for Python's unbounded integers.
         return [count, f"min({value})::VARCHAR", f"max({value})::VARCHAR", "null", "null"]
     return [count, "null", "null", "null", "null"]
 
 
 def is_mask(name: str) -> bool:
-    """Whether a field of this name and of 0 and 1 holds yes and no."""
+    """Whether a field of this name with 0 and 1 is boolean."""
     return name.endswith("_mask")
 
 
 def graph_unit(looks: Sequence[Look]) -> str:
-    """The unit of all times of a graph, which samplers compare with each other."""
+    """The common unit of all times of a graph, since samplers compare them."""
     found = {look.unit for look in looks}
     for unit in ("nanoseconds", "microseconds"):
         if unit in found:
@@ -200,10 +198,10 @@ class Rule:
     """The rule of dtypes, for the columns of one graph.
 
     Args:
-        connection: What has the tables.
+        connection: Has the tables.
         unit: The unit of all times.
-        missing: What stands for missing values.
-        hint: What may be done about missing values, for errors.
+        missing: Replacements for missing values.
+        hint: Advice about missing values, for errors.
     """
 
     def __init__(
@@ -220,7 +218,7 @@ class Rule:
         self._enums = 0
 
     def column(self, look: Look, *, is_time: bool) -> Column:
-        """What a column becomes."""
+        """The field that a column becomes, or why it is left out."""
         column = Column(look.name, look.kind, TIME if is_time else look.name)
         if look.kind.strip('"') == "NULL":
             return replace(column, field="", why="no row has a value")
@@ -240,7 +238,7 @@ class Rule:
             )
         dtype = _INTEGERS.get(look.kind, "int64")
         if column.field in (TIME, "label"):
-            dtype = "int64"  # what losses take, and what times are compared in
+            dtype = "int64"  # required by losses, and for comparing times
         if is_mask(look.name) and look.low >= 0 and look.high <= 1 and not look.missing:
             return replace(column, dtype="bool", sql=cast_to(quoted(look.name), "bool"))
         filled, dtype, why = self._filled(quoted(look.name), look, dtype)
@@ -268,7 +266,7 @@ class Rule:
         return replace(column, dtype=dtype, sql=cast_to(value, dtype), why=why)
 
     def _fits(self, look: Look, value: str) -> bool:
-        """Whether float32 gives back all numbers of a column."""
+        """Whether float32 preserves all numbers of a column."""
         rows = self._connection.batches(f"select {value} from {quoted(look.relation)}")
         return all(float32_holds(np.ascontiguousarray(block)) for (block,) in rows)
 
@@ -308,7 +306,7 @@ class Rule:
         )
 
     def _words(self, look: Look) -> tuple[str, list[str], str]:
-        """A type for the words of a column, these in order; or why there are none."""
+        """An enum type for a column's words, the words in order, or why there are none."""
         value = f"{quoted(look.name)}::VARCHAR"
         rows = quoted(look.relation)
         most = _MOST_WORDS
@@ -363,8 +361,10 @@ class Rule:
         return replace(column, dtype=dtype, sql=array_value(look.name, dtype, width), width=width)
 
     def _filled(self, value: str, look: Look, dtype: str) -> tuple[str, str, str]:
-        """A value without missing ones, its dtype, and what was done; FormatError where nothing
-        stands for them."""
+        """SQL with missing values replaced, the dtype, and a remark.
+
+        FormatError if there is no replacement.
+        """
         if not look.missing:
             return value, dtype, ""
         number = self._missing.number(look.table, look.name)
@@ -391,9 +391,9 @@ class Rule:
 
 
 def array_value(name: str, dtype: str, width: int) -> str:
-    """The lists of a column as arrays of a dtype, for SQL."""
+    """The lists of a column as arrays of a dtype, in SQL."""
     kind = _SQL_TYPES[dtype]
-    # Through a list: an array of booleans casts to no array of integers.
+    # Through a list: arrays of booleans do not cast to arrays of integers.
     return f"{quoted(name)}::{kind}[]::{kind}[{width}]"
 
 
@@ -405,13 +405,13 @@ def joint_dtype(columns: Sequence[Column]) -> np.dtype[Any]:
 def side_by_side(
     connection: Connection, owner: str, relation: str, columns: Sequence[Column]
 ) -> Iterator[Array]:
-    """Yield columns as one matrix, row after row and flat, some rows at a time.
+    """Yield columns as one flattened row-major matrix, in blocks of rows.
 
     Raises:
-        FormatError: Integers are too wide for the floats beside them; ``owner`` has the columns.
+        FormatError: Integers are too wide for the other columns' floats; ``owner`` has the columns.
     """
     dtype = joint_dtype(columns)
-    # What has no values is a list of none, which casts to no array.
+    # Columns of empty lists have no values, and do not cast to arrays.
     read = [column for column in columns if column.sql]
     query = f"select {', '.join(column.sql for column in read)} from {quoted(relation)}"
     for batch in connection.batches(query) if read else ():
@@ -424,10 +424,10 @@ def side_by_side(
 
 
 def cast_to(value: str, dtype: str) -> str:
-    """A value of SQL in the type that is read as a dtype."""
+    """An SQL value, cast to the type that is read as a dtype."""
     return f"({value})::{_SQL_TYPES[dtype]}"
 
 
 def _short(kind: Any) -> str:
-    """A type for an error; an ENUM's names all its words."""
+    """A type, shortened for errors: an ENUM lists all its words."""
     return kind if len(kind) <= 60 else f"{kind[:57]}..."

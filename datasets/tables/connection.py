@@ -1,4 +1,4 @@
-"""A DuckDB connection that keeps to its memory, guesses nothing, and yields rows as arrays."""
+"""A DuckDB connection that keeps to a memory limit, guesses nothing, and yields arrays."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from ...system.threads import usable_cpus
 from ...system.units import one_line
 from ..original_ids import zero_byte
 
-# DuckDB's limit is for its buffers. The process takes 80 to 200 MB more, measured over numbering,
-# joining and reading text with 2 threads.
+# DuckDB's limit is only for its buffers. The process takes 80 to 200 MB more, measured for
+# numbering, joining and reading text with 2 threads.
 BEYOND_LIMIT = 160 * 2**20
 LEAST_LIMIT = 200 * 2**20
-"""What is enough where rows are read once and nothing is kept."""
-# With less it spills more, and in the end says that it has too little.
+"""Sufficient if rows are read once and nothing is kept."""
+# With less, DuckDB spills more and finally fails.
 _SMALLEST_LIMIT = 64 * 2**20
 LEAST_ROOM = 3 * _SMALLEST_LIMIT
-"""Fewest bytes for tables that do not fit into them, with what DuckDB takes beyond its limit."""
-# A thread's own buffers are beyond the limit, too.
+"""Minimal bytes for tables larger than memory, with DuckDB's excess over its limit."""
+# A thread's own buffers are also beyond the limit.
 _THREAD_BYTES = 96 * 2**20
-# More threads take more buffers at once, and our sort is what takes the time.
+# More threads take more buffers, and our sort dominates the time anyway.
 _MOST_THREADS = 8
 
-# Arrow's letters of fixed-width types, as NumPy names them.
+# Arrow's format letters of fixed-width types, as NumPy dtypes.
 _DTYPES: dict[str, np.dtype[Any]] = {
     "c": np.dtype(np.int8),
     "C": np.dtype(np.uint8),
@@ -48,21 +48,21 @@ _DTYPES: dict[str, np.dtype[Any]] = {
 
 
 class Connection:
-    """A database of our own in memory, which spills into a folder of its own; a context manager.
+    """A private in-memory database, which spills to its own folder; a context manager.
 
-    SQL of ours names tables and columns by :func:`quoted`, and passes values as parameters.
+    Our SQL quotes names with :func:`quoted`, and passes values as parameters.
 
     Args:
-        room: Bytes that the process may take beyond what it holds now. 0: nothing is kept, so that
-            little is enough.
-        inside: Where the folder is made. Default: where the system has temporary files.
+        room: Bytes that the process may take beyond what it holds now. 0: nothing is kept, so
+            little suffices.
+        inside: Parent of the folder. Default: the system's temporary folder.
 
     Attributes:
-        folder: It goes when the connection is closed.
+        folder: The folder, deleted when the connection is closed.
     """
 
     def __init__(self, room: int, inside: Path | None = None) -> None:
-        import duckdb  # late: 0.2 s, and most imports of graphs need none of it
+        import duckdb  # here: it takes 0.2 s, and most graph imports do not need it
 
         self._folder = tempfile.TemporaryDirectory(prefix="pagraph-", dir=inside)
         self.folder = Path(self._folder.name)
@@ -73,16 +73,16 @@ class Connection:
                 "memory_limit": f"{limit // 2**20}MiB",
                 "temp_directory": str(self.folder),
                 "threads": min(usable_cpus(), _MOST_THREADS, max(limit // _THREAD_BYTES, 1)),
-                # Nothing is downloaded, and no Python variable is taken for a table.
+                # Download nothing, and do not resolve tables as Python variables.
                 "autoinstall_known_extensions": False,
                 "autoload_known_extensions": False,
                 "allow_community_extensions": False,
                 "python_enable_replacements": False,
             }
         )
-        # Times without a zone stay as they stand, wherever this machine is.
+        # Times without a zone stay unchanged, independent of the machine's zone.
         self.sql.execute("set global TimeZone = 'UTC'")
-        # Or a row group would be read whole, of wide tables gigabytes.
+        # Prefetching reads whole row groups, which are gigabytes for wide tables.
         self.sql.execute("set global disable_parquet_prefetching = true")
 
     def __enter__(self) -> Connection:
@@ -93,7 +93,7 @@ class Connection:
         self._folder.cleanup()
 
     def run(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """Execute a statement; all rows of its result, which is small."""
+        """Execute a statement; returns all rows of its (small) result."""
         with self._cursor() as cursor, _one_line_errors():
             return list(cursor.execute(statement, list(values)).fetchall())
 
@@ -102,50 +102,52 @@ class Connection:
         return {str(row[0]): str(row[1]) for row in self.run(f"describe {quoted(relation)}")}
 
     def batches(self, query: str) -> Iterator[list[Array]]:
-        """Yield the columns of some rows at a time, in order; all are numbers, or arrays of as many
-        numbers in each row, which come flat; none is missing."""
+        """Yield the columns of blocks of rows, in order.
+
+        All values are present, and are numbers or arrays of one length, which are flattened.
+        """
         import nanoarrow
 
-        # A cursor of its own: an open result would block the connection.
+        # A separate cursor, since an open result blocks its connection.
         with self._cursor() as cursor, _one_line_errors():
             stream = nanoarrow.c_array_stream(cursor.sql(query))
             for batch in stream:
                 yield [_values(column) for column in batch.children]
 
     def register(self, name: str, rows: Any) -> None:
-        """Let a DataFrame of pandas be read by name, where it is."""
+        """Let a pandas DataFrame be read by name, in place."""
         self._registered[name] = rows
 
     def register_stream(self, name: str, rows: Any) -> None:
-        """Let anything with ``__arrow_c_stream__`` be read by name: in place where DuckDB asks for
-        the stream at every scan, else copied."""
+        """Let anything with ``__arrow_c_stream__`` be read by name.
+
+        In place if DuckDB requests the stream at every scan, else copied.
+        """
         import duckdb
 
         stream = _Stream(rows)
         if int(duckdb.__version__.split(".")[0]) >= 2:
             self._registered[name] = stream
             return
-        # Versions 1 read a stream once, and find nothing the second time.
+        # DuckDB 1 reads a stream only once, and then finds it empty.
         with _one_line_errors():
             self.sql.from_arrow(stream).create(quoted(name))
 
     def limit(self, room: int) -> None:
-        """Let the process take fewer bytes from now on; what is over goes to the folder."""
+        """Reduce the process's memory from now on; DuckDB spills the excess."""
         self.run(f"set memory_limit = '{_limit(room) // 2**20}MiB'")
 
     def load(self, name: str, rows: Any, values: str) -> None:
-        """Make a table of values of the rows of a stream, in their order; larger than memory it
-        goes to the folder."""
+        """Make a table of ``values`` from the rows of a stream, in order; it may spill to disk."""
         with self._cursor() as cursor, _one_line_errors():
             cursor.register("pagraph stream", rows)
             cursor.execute(f'create table {quoted(name)} as select {values} from "pagraph stream"')
 
     def padded(self, query: str, longest: int) -> Iterator[Array]:
-        """Yield the one column of a query, texts that are ids, some rows at a time: the bytes of
-        each, padded with zeros to the ``longest``.
+        """Yield a query's only column, of texts, in blocks of bytes zero-padded to ``longest``.
 
         Raises:
-            FormatError: One has a zero byte, which is what ids are padded with.
+            FormatError: A text has a zero byte, which padding would make ambiguous.
         """
         import nanoarrow
 
@@ -165,21 +167,20 @@ class Connection:
                     raise zero_byte(found.decode("utf-8", "replace"))
                 lengths = np.diff(offsets)
                 words = np.zeros((len(lengths), longest), dtype=np.uint8)
-                # Row by row the bytes of a batch follow each other, and so do the places that
-                # they fill.
+                # The bytes of a batch are consecutive, in the order of the mask's true places.
                 words[np.arange(longest) < lengths[:, None]] = data
                 yield words
 
     def _cursor(self) -> Any:
         cursor = self.sql.cursor()
-        # Each has registered names of its own.
+        # Registered names are per cursor.
         for name, rows in self._registered.items():
             cursor.register(name, rows)
         return cursor
 
 
 class _Stream:
-    """Rows by Arrow's interface alone: DuckDB would need pyarrow to read polars' own classes."""
+    """Rows with only Arrow's interface: for polars' own classes DuckDB would need pyarrow."""
 
     def __init__(self, rows: Any) -> None:
         self._rows = rows
@@ -190,7 +191,7 @@ class _Stream:
 
 @contextlib.contextmanager
 def _one_line_errors() -> Iterator[None]:
-    """Turn DuckDB's errors, of many lines with advice, into one line of ours."""
+    """Turn DuckDB's errors of many lines into our errors of one line."""
     import duckdb
 
     try:
@@ -198,29 +199,29 @@ def _one_line_errors() -> Iterator[None]:
     except duckdb.OutOfMemoryException as error:
         raise ValueError(f"memory must be larger for these tables: {one_line(error)}") from None
     except duckdb.Error as error:
-        # Of what does not fit into memory; DuckDB keeps no number of the error.
+        # From spilling. DuckDB does not pass the error number.
         if "No space left on device" in str(error):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from None
         raise FormatError(one_line(error)) from None
 
 
 def _limit(room: int) -> int:
-    """Bytes for DuckDB's buffers, of those for the process."""
+    """Bytes for DuckDB's buffers, out of the process's."""
     return max(room - BEYOND_LIMIT, _SMALLEST_LIMIT) if room else LEAST_LIMIT
 
 
 def quoted(name: str) -> str:
-    """A name of a table or column for SQL, whatever characters it has."""
+    """A quoted name of a table or column for SQL, with any characters."""
     return '"' + name.replace('"', '""') + '"'
 
 
 def text_literal(text: str) -> str:
-    """A text for SQL where no parameter is taken."""
+    """A text literal for SQL, where parameters are not allowed."""
     return "'" + text.replace("'", "''") + "'"
 
 
 def _values(column: Any) -> Array:
-    """The numbers of a column of a batch, a view of DuckDB's memory."""
+    """The numbers of a batch's column, as a view of DuckDB's memory."""
     view = column.view()
     if view.null_count:
         raise AssertionError("a query of ours must leave no value missing")
@@ -228,7 +229,7 @@ def _values(column: Any) -> Array:
     count = view.length
     form = column.schema.format
     if form.startswith("+w:"):
-        # Arrays of one length: all of their numbers lie in one child.
+        # Arrays of one length: one child has all their numbers.
         width = int(form.removeprefix("+w:"))
         (child,) = column.children
         form = child.schema.format

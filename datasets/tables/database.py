@@ -1,5 +1,4 @@
-"""Tables of a database as relations of our own connection: described by the database, and copied in
-one transaction."""
+"""Tables of a database, copied into our own connection in one transaction."""
 
 from __future__ import annotations
 
@@ -24,16 +23,15 @@ def database_tables(
     choice: Choice,
     progress: Progress | None = None,
 ) -> list[Table]:
-    """Copy the tables of a database, all as of one moment, into a connection; it spills to disk.
+    """Copy a consistent snapshot of a database's tables into a connection, which may spill.
 
-    A file of DuckDB's is attached instead, and read where it is.
+    A DuckDB file is attached instead, and read in place.
 
     Raises:
         ConnectionError: A server cannot be reached, refuses, or is lost.
-        FormatError: The database is damaged or has no table, or a column holds what its type does
-            not allow.
+        FormatError: The database is damaged, has no table, or a column violates its type.
         MissingDependencyError: A driver is not installed.
-        ValueError: ``choice`` names what is not there.
+        ValueError: ``choice`` has unknown names.
     """
     with _open(location, connection) as session:
         listed = sorted(session.tables(choice.schema), key=lambda table: table.name)
@@ -56,9 +54,9 @@ def database_tables(
 
 @contextmanager
 def _open(location: Location, connection: Connection) -> Iterator[Session]:
-    """The database, open; errors of its driver become ours, in one line and without secrets."""
+    """Open the database; driver errors become ours, in one line and without secrets."""
     if location.driver == "duckdb":
-        # Late, as below: each needs a driver that others do without.
+        # Imported here, as below, since each needs its own driver.
         from .duckdb_file import DuckDBSession
 
         session: Session = DuckDBSession(location, connection)
@@ -84,14 +82,14 @@ def _open(location: Location, connection: Connection) -> Iterator[Session]:
     except adbc_driver_manager.Error as error:
         raise _driver_error(location, str(error)) from None
     except FormatError as error:
-        # DuckDB read from a driver, and repeats what that said.
+        # DuckDB was reading from a driver, and repeats its error.
         raise _driver_error(location, str(error), type(error)) from None
 
 
 def _driver_error(
     location: Location, text: str, kind: type[Exception] = ConnectionError
 ) -> Exception:
-    """An error of ours that says what a driver's does."""
+    """Our error for a driver's."""
     said = our_error(text)
     if said is not None:
         return FormatError(printable(said))
@@ -105,7 +103,7 @@ def _driver_error(
     return kind(f"{location.shown}: {one_line(Exception(said))}")
 
 
-# What libpq says when the server goes away.
+# libpq's messages for a lost server.
 _LOST = (
     "server closed the connection",
     "terminating connection",
@@ -114,12 +112,12 @@ _LOST = (
     "could not receive data",
     "SSL connection has been closed",
 )
-# Signs of a driver's own words, which name no source.
+# Signs of raw driver messages, which do not name the source.
 _RAW = ("[SQLite]", "[libpq]", "reading the stream", "arrow_scan")
 
 
 def _chosen(tables: Sequence[SourceTable], choice: Choice) -> list[SourceTable]:
-    """The tables to read, with their columns; ValueError where a name is not there."""
+    """The tables to read, with their columns; ValueError for unknown names."""
     known = {table.name: table for table in tables}
     names = [printable(name) for name in known]
     for argument, wanted in (("tables", choice.tables), ("skip_tables", choice.skip_tables)):
@@ -143,8 +141,7 @@ def _chosen(tables: Sequence[SourceTable], choice: Choice) -> list[SourceTable]:
 
 
 def _in_order(table: SourceTable) -> SourceTable:
-    """A table with its keys in the order of their columns: drivers list them in others, and edges
-    of pairs go from the first to the second."""
+    """A table with its foreign keys in column order, which gives the direction of pairs' edges."""
     places = {column.name: place for place, column in enumerate(table.columns)}
     links = sorted(table.foreign_keys, key=lambda link: [places.get(c, -1) for c in link.columns])
     return replace(table, foreign_keys=tuple(links))
@@ -155,7 +152,7 @@ def _skipped(table: SourceTable, choice: Choice) -> set[str]:
 
 
 def _without(table: SourceTable, skipped: set[str]) -> SourceTable:
-    """A table without some columns, and without the keys that these are of."""
+    """A table without some columns, and without keys that need them."""
     if not skipped:
         return table
     columns = tuple(c for c in table.columns if c.name not in skipped)
@@ -165,7 +162,7 @@ def _without(table: SourceTable, skipped: set[str]) -> SourceTable:
 
 
 def _checked(table: SourceTable) -> SourceTable:
-    """Refuse names that DuckDB cannot have; others are quoted, whatever they are."""
+    """Refuse names that DuckDB does not support; all others are quoted."""
     if not table.columns:
         raise FormatError(f"{printable(table.name)} must have a column to read, got none")
     for column in table.columns:
@@ -174,7 +171,7 @@ def _checked(table: SourceTable) -> SourceTable:
                 f"names of columns must be one character or more, got {column.name!r} in "
                 f"{printable(table.name)}"
             )
-    # DuckDB does not tell `A` from `a`, PostgreSQL does.
+    # DuckDB ignores case, PostgreSQL does not.
     twice = alike(column.name for column in table.columns)
     if twice is not None:
         raise FormatError(

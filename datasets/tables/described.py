@@ -1,5 +1,4 @@
-"""Reads several tables as a graph of several types: a YAML file says which columns are ids and
-fields."""
+"""Reader of tables described by a YAML file, which names their ids and fields, as a heterograph."""
 
 from __future__ import annotations
 
@@ -35,7 +34,7 @@ _IS_INTEGER = re.compile(r"[ \t]*[+-]?[0-9]+[ \t]*")
 
 
 def read_tables(path: StrPath) -> Graph:
-    """Read tables with ids of any kind as a graph, as a YAML file beside them describes it::
+    """Read tables with any ids as a graph, described by a YAML file in their folder::
 
         nodes:
           paper:
@@ -48,17 +47,16 @@ def read_tables(path: StrPath) -> Graph:
           author:writes:paper: {file: writes.csv, src: name, dst: paper_id, fields: [position]}
           paper:at:venue: {file: papers.csv, src: paper_id, dst: venue}
 
-    Vertices are numbered in the order of their table, those of a type without one (``venue``) in
-    the order in which the edges name them; ``original_id`` keeps the ids, unless they count from 0.
-    A field is a column of numbers, a list of columns, a Parquet column of lists, or
-    ``{file: feat.npy}`` with a row per row of the table. Of text tables a field gets the dtype that
-    holds all of its numbers, but the fractions of ``feat`` are float32; 0 and 1 in a field named
-    ``..._mask`` are bools. Tables are text with a header (``.csv``, ``.tsv``, ``.txt``, also
-    packed) or Parquet.
+    Vertices are numbered in table order, or without a table (``venue``) in the order of first use
+    by edges. ``original_id`` keeps the ids, unless they count from 0. A field is a column of
+    numbers, a list of columns, a Parquet column of lists, or ``{file: feat.npy}`` with a row per
+    row of the table. In text tables, a field gets the dtype that holds all of its numbers, but
+    fractions of ``feat`` are float32. 0 and 1 in fields named ``..._mask`` become bool. Tables are
+    text with a header (``.csv``, ``.tsv``, ``.txt``, also compressed) or Parquet.
 
     Raises:
         FormatError: The description or a table is damaged, an id is repeated or in no table, or a
-            field is no numbers.
+            field is not numeric.
     """
     room = reading_room() // 2
     with Connection(room) as connection:
@@ -73,7 +71,7 @@ def _read(connection: Connection, file: Path) -> Graph:
     if not edges:
         raise FormatError(f"{where}: edges must name at least 1 edge type, got none")
     types = {}
-    # All vertex tables before any edges, whose ids are looked up in them.
+    # All vertex tables come first, since edges look up ids in them.
     for number, (ntype, value) in enumerate(nodes.items()):
         table = None
         if value:
@@ -88,7 +86,7 @@ def _read(connection: Connection, file: Path) -> Graph:
             types[etype[2]].numbers(table, "dst"),
             table.fields(),
         )
-    # Only now: types without a table grow with the edges that name them.
+    # Only now: types without a table grow with the edges.
     counts = {ntype: table.count for ntype, table in types.items()}
     csc = {}
     for etype, (src, dst, _) in ends.items():
@@ -124,7 +122,7 @@ class _NodeTable:
     """The vertices of one type: their ids as words, in order, and their fields.
 
     Attributes:
-        count: How many.
+        count: Number of vertices.
     """
 
     def __init__(self, connection: Connection, relation: str, table: _Table | None) -> None:
@@ -145,8 +143,7 @@ class _NodeTable:
             )
 
     def numbers(self, edges: _Table, end: str) -> Array:
-        """The numbers of the vertices at one end of a table's edges; FormatError for ids that are
-        not in our table."""
+        """The vertices at one end of a table's edges; FormatError for ids not in our table."""
         rows = f"(SELECT rowid AS row, {edges.words(end)} AS word FROM {edges.relation})"
         if self._table is None:
             self._add(rows)
@@ -162,7 +159,7 @@ class _NodeTable:
         return numbers
 
     def _add(self, rows: str) -> None:
-        """Number the words that are new, in the order in which they come."""
+        """Number new words in the order of first use."""
         self._connection.run(
             f"INSERT INTO {self._relation} SELECT word, {self.count} - 1 + row_number() OVER "
             f"(ORDER BY first) FROM (SELECT word, min(row) AS first FROM {rows} "
@@ -186,7 +183,7 @@ class _NodeTable:
 
     def _original_ids(self) -> Tensor | None:
         """See :func:`~pagraph.datasets.original_ids.id_field`."""
-        # Written back: "007" and "+7" are words, as their numbers would not find them again.
+        # Only if they round-trip: "007" and "+7" are words.
         is_plain = "coalesce(try_cast(id AS BIGINT)::VARCHAR, '') = id"
         ((counts_up, are_numbers, longest),) = self._connection.run(
             f"SELECT bool_and(id = n::VARCHAR), bool_and({is_plain}), max(strlen(id)) "
@@ -203,7 +200,7 @@ class _NodeTable:
 
 
 class _Table:
-    """A table as a description has it: the file, and which of its columns are ids and fields."""
+    """A table of a description: the file, and its columns of ids and fields."""
 
     def __init__(
         self, connection: Connection, relation: str, description: Path, value: Any, where: str
@@ -249,7 +246,7 @@ class _Table:
         ((self.rows,),) = connection.run(f"SELECT count(*) FROM {relation}")
 
     def words(self, key: str) -> str:
-        """The ids of a column as words, for SQL."""
+        """The ids of a column as words, in SQL."""
         column, kind = self._columns[take(self._value, key, str, self._where)]
         group = family(kind)
         if group in ("list", "other"):
@@ -258,7 +255,7 @@ class _Table:
             )
         word = f"{column}::VARCHAR"
         if kind in ("FLOAT", "DOUBLE"):
-            # A column of integers with missing ones is one of floats in pandas.
+            # pandas stores integers with missing values as floats.
             is_whole = f"{column} = round({column}) AND abs({column}) < {WIDE}"
             word = f"CASE WHEN {is_whole} THEN {column}::BIGINT::VARCHAR ELSE {word} END"
         ((missing,),) = self._connection.run(
@@ -287,8 +284,7 @@ class _Table:
         return found
 
     def _tensor(self, name: str, sources: list[str]) -> Tensor:
-        """Some columns as one field, 1-D for a single one; what is no text keeps its dtype where it
-        can."""
+        """Columns as one field, 1-D for a single one; typed columns keep their dtype if able."""
         columns = [self._numbers(name, source) for source in sources]
         dtypes = {values.dtype for values in columns}
         is_mixed = len(dtypes) > 1 and all(
@@ -304,11 +300,11 @@ class _Table:
         return tensors[0] if len(tensors) == 1 else torch.column_stack(tensors)
 
     def _numbers(self, name: str, source: str) -> Array:
-        """The numbers of a column: of text int64, float64, or for features float32."""
+        """The numbers of a column; from text, int64, float64, or float32 for features."""
         if self._is_parquet:
             return self._parquet_numbers(source)
         if name != "feat":
-            # Fractions stay float64 until all columns of the field are known.
+            # Fractions stay float64 until all columns of the field are read.
             return self._text_numbers(NumberField(name, is_time=True), source)
         try:
             return self._text_numbers(NumberField(name, np.dtype(np.int64)), source)
@@ -317,7 +313,7 @@ class _Table:
 
     def _parquet_numbers(self, source: str) -> Array:
         column, kind = self._columns[source]
-        # By its own name, for errors.
+        # Under its own name, for errors.
         view = "pagraph column"
         rows = f"SELECT {column} AS {quoted(source)} FROM {self.relation}"
         self._connection.run(f"CREATE OR REPLACE VIEW {quoted(view)} AS {rows}")
@@ -327,8 +323,7 @@ class _Table:
         return found.reshape(self.rows, width) if kind.endswith("]") else found
 
     def _text_numbers(self, field: NumberField, source: str) -> Array:
-        """The numbers of a column of text; NoIntegerError where a field of integers is wanted and
-        some are none."""
+        """The numbers of a text column; NoIntegerError if integers are wanted and one is not."""
         column, _ = self._columns[source]
         query = f"SELECT {number_columns(column, longest=MOST_CHARACTERS)} FROM {self.relation}"
         values = NumberColumn(self.file, field)
@@ -357,7 +352,7 @@ class _Table:
 
 
 def _load_parquet(connection: Connection, relation: str, file: Path, names: list[str]) -> list[str]:
-    """Make a relation with the columns of a file, ``c0`` and so on; their types."""
+    """Make a relation with a file's columns as ``c0``, ``c1``, ...; returns their types."""
     with file_source(file) as source:
         table = parquet_table(connection, file, source)
         check_columns(file, names, list(table.columns))

@@ -1,4 +1,4 @@
-"""What types of databases become: what is asked of the database, and what is made of it here."""
+"""Types of databases: the SQL to query them, and their conversion to ours."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ SQLITE_SEEDS = {
     "number": "0",
     "real": "0.0",
     "text": "''",
-    # One that casts to a time: it is cast before it is dropped.
+    # Must cast to a time, since it is cast before it is dropped.
     "time": "'1970-01-01'",
     "blob": "x''",
 }
-"""A value of each kind of column, which tells SQLite's driver the type."""
+"""A value of each kind of column, which sets the type in SQLite's driver."""
 
-# Seconds since 1970 below this are of years up to 5138; milliseconds are above it from 1973 on.
+# As seconds since 1970, numbers below this are years up to 5138; milliseconds exceed it from 1973.
 _MOST_SECONDS = 10**11
 # Smaller numbers may be years (2024) or days (20240131).
 _LEAST_SECONDS = 10**8
 
-# PostgreSQL's types that arrive as they are, with Arrow's own.
+# PostgreSQL's types with an Arrow equivalent.
 _ARROW = (
     *("smallint", "integer", "bigint", "real", "double precision", "boolean", "bytea", "text"),
     *("character varying", "uuid"),
@@ -34,9 +34,9 @@ _LISTS = tuple(f"{kind}[]" for kind in _ARROW[:6])
 
 
 def sqlite_kind(declared: str) -> str:
-    """The kind that values of a column have, if they are as they were declared.
+    """The kind of a column's values by its declared type.
 
-    It is SQLite's own rule of affinities (https://www.sqlite.org/datatype3.html, section 3.1), with
+    This is SQLite's rule of affinities (https://www.sqlite.org/datatype3.html, section 3.1), plus
     times and booleans, which SQLite has only by name.
     """
     word = declared.upper()
@@ -56,28 +56,28 @@ def sqlite_kind(declared: str) -> str:
 
 
 def postgresql_value(column: SourceColumn) -> str:
-    """What to ask PostgreSQL for, so that its driver has a type for it."""
+    """The SQL expression for a column in PostgreSQL, with a type that its driver supports."""
     value = quoted(column.name)
     kind = re.sub(r"\(.*?\)", "", column.kind)
     if kind.startswith(("timestamp", "date")):
-        # The driver has no infinity, and would make a date of another year of it.
+        # The driver lacks infinity, and would turn it into a wrong date.
         return f"case when isfinite({value}) then {value} end"
     if kind in _ARROW or kind in _LISTS:
         return value
     if kind == "money":
         return f"{value}::numeric::text"
-    # `numeric`, enumerations, JSON, addresses, ranges: as texts, which say what they are.
+    # `numeric`, enumerations, JSON, addresses and ranges come as text.
     return f"{value}::text"
 
 
 def staged_value(table: str, column: SourceColumn) -> str:
-    """What becomes of a value that a driver gave, under the column's name."""
+    """The SQL that converts a driver's value, under the column's name."""
     value = quoted(column.name)
     return f"{_typed(value, table, column)} as {value}"
 
 
 def dated_value(table: str, column: str) -> str:
-    """The time that a text says, of a column that is none by its type."""
+    """The SQL that parses times in a text column."""
     return _typed(quoted(column), table, SourceColumn(column, "", "time"))
 
 
@@ -85,7 +85,7 @@ def _typed(value: str, table: str, column: SourceColumn) -> str:
     shown = f"{table}.{column.name}"
     declared = f"as it is declared {column.declared}" if column.declared else "as a time"
     if column.kind == "time":
-        # By way of a zone: a plain cast to TIMESTAMP drops the hours of "+02:00" in silence.
+        # Via a zoned type: a plain cast to TIMESTAMP silently drops "+02:00".
         moment = f"try_cast({value} as timestamptz)"
         number = f"try_cast({value} as bigint)"
         wrong = _error(f"{shown} must hold dates or seconds since 1970, {declared}, got ", value)
@@ -105,20 +105,20 @@ def _typed(value: str, table: str, column: SourceColumn) -> str:
 
 
 def _usual_time(value: str) -> str:
-    """The time of a text as programs write it, without a zone; null for others.
+    """The time of a text in the usual format without a zone; null for others.
 
-    DuckDB prints the same, so that nothing of the text was passed over. It takes a quarter of the
-    time of a cast by way of a zone.
+    DuckDB must print the same text, so that nothing was ignored. It takes a quarter of the time of
+    a cast via a zoned type.
     """
     moment = f"try_cast({value} as timestamp)"
     is_date = f"length({value}) = 10 and {moment}::varchar = {value} || ' 00:00:00'"
-    # An infinite one is no time.
+    # Fails for infinity, which is not a time.
     finite = f"make_timestamp(epoch_us({moment}))"
     return f"case when {moment}::varchar = {value} or {is_date} then {finite} end"
 
 
 def _error(text: str, value: str) -> str:
-    """SQL that fails with an error of ours about a value."""
+    """SQL that fails with our error about a value."""
     return f"error({text_literal(_MARK + printable(text))} || left({value}, 100))"
 
 
@@ -126,11 +126,11 @@ _MARK = "pagraph: "
 
 
 def our_error(text: str) -> str | None:
-    """The error that :func:`staged_value` raises, in a message of DuckDB's; None for others."""
+    """Our error of :func:`staged_value` in a message of DuckDB's, or None."""
     return text.split(_MARK, 1)[1] if _MARK in text else None
 
 
 def clashing_column(text: str) -> int | None:
-    """The column whose values are not what its first ones were, in a message of SQLite's driver."""
+    """The column of mixed types in a message of SQLite's driver, or None."""
     found = re.search(r"Type mismatch in column (\d+)", text)
     return int(found[1]) if found else None

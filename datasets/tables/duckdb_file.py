@@ -1,4 +1,4 @@
-"""Files of DuckDB's own, attached to our connection and read where they are."""
+"""DuckDB's own files, attached to our connection and read in place."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ _SCHEMA = "main"
 
 
 class DuckDBSession:
-    """A file of DuckDB's; a :class:`Session`.
+    """A DuckDB file; a :class:`Session`.
 
-    Nobody else can write to the file while it is attached, so that all tables are of one moment.
+    No other process can write to the file while it is attached, so all tables are of one moment.
     """
 
     def __init__(self, location: Location, connection: Connection) -> None:
         self._connection = connection
         path = text_literal(location.uri)
         connection.run(f"attach {path} as {quoted(_ALIAS)} (read_only)")
-        # A view of the file could otherwise read any file of this machine.
+        # Otherwise a view could read any file of this machine.
         connection.run("set enable_external_access = false")
 
     def tables(self, schema: str | None) -> list[SourceTable]:
@@ -56,7 +56,7 @@ class DuckDBSession:
         return list(named.values())
 
     def _set_keys(self, of_file: str, named: dict[str, SourceTable]) -> None:
-        """Give tables their primary and foreign keys."""
+        """Set the primary and foreign keys of tables."""
         for name, kind, columns, other, to in self._connection.run(
             "select table_name, constraint_type, constraint_column_names, referenced_table, "
             f"referenced_column_names from duckdb_constraints() where {of_file} "
@@ -70,14 +70,14 @@ class DuckDBSession:
                 named[name] = replace(table, foreign_keys=(*table.foreign_keys, link))
 
     def copy(self, table: SourceTable, relation: str) -> None:
-        """Name the rows of a table; nothing is copied."""
+        """Make a view of a table; nothing is copied."""
         columns = ", ".join(quoted(column.name) for column in table.columns)
         self._connection.run(
             f"create view {quoted(relation)} as select {columns} from {table.place}"
         )
 
     def close(self) -> None:
-        """Leave the file attached: its rows are read until the connection is closed."""
+        """Do nothing: the file is read until the connection is closed."""
 
 
 def _place(schema: str, name: str) -> str:

@@ -1,5 +1,4 @@
-"""Tables that a program holds, as relations of a DuckDB connection: DataFrames, Arrow tables,
-relations, RelBench's databases."""
+"""In-memory tables as DuckDB relations: DataFrames, Arrow tables, RelBench's databases."""
 
 from __future__ import annotations
 
@@ -55,7 +54,7 @@ def graph_from_tables(
 
 
 def frame_tables(connection: Connection, tables: Mapping[str, Any]) -> list[Table]:
-    """Register tables by name; they are read where they are."""
+    """Register tables by name; they are read in place."""
     if not isinstance(tables, Mapping):
         raise TypeError(f"tables must be a mapping from name to table, got {type(tables).__name__}")
     return [
@@ -65,7 +64,7 @@ def frame_tables(connection: Connection, tables: Mapping[str, Any]) -> list[Tabl
 
 
 def relbench_tables(connection: Connection, tables: Mapping[str, Any]) -> list[Table]:
-    """The tables of RelBench's ``Database``, which knows its keys."""
+    """The tables of RelBench's ``Database``, with its keys."""
     found = []
     keys = {name: table.pkey_col for name, table in tables.items()}
     for place, (name, table) in enumerate(tables.items()):
@@ -84,7 +83,7 @@ def _relbench_times(tables: Mapping[str, Any]) -> dict[str, str]:
 
 
 def registered(connection: Connection, name: Any, rows: Any, relation: str) -> Table:
-    """Let a table be read by the name ``relation``, where it is; what it says of its columns."""
+    """Register a table as ``relation``, to be read in place; returns its description."""
     if not isinstance(name, str):
         raise TypeError(f"tables must have names, got {name!r}"[:300])
     module = type(rows).__module__.partition(".")[0]
@@ -92,7 +91,7 @@ def registered(connection: Connection, name: Any, rows: Any, relation: str) -> T
         wrong = [column for column in rows.columns if not isinstance(column, str)]
         if wrong:
             raise TypeError(f"{name}: columns must have names, got {wrong[0]!r}"[:300])
-        # An index with a name is a column that the user speaks of; others count rows.
+        # A named index is a column; others only count rows.
         if any(label is not None for label in rows.index.names):
             rows = rows.reset_index()
         names = list(rows.columns)
@@ -112,7 +111,7 @@ def registered(connection: Connection, name: Any, rows: Any, relation: str) -> T
         )
     twice = alike(names)
     if twice is not None:
-        # SQL would rename one of them.
+        # DuckDB would rename one of them.
         raise ValueError(
             f"{name}: columns must have different names, whatever their case, got {twice[0]!r} "
             f"and {twice[1]!r}"[:300]
@@ -121,7 +120,7 @@ def registered(connection: Connection, name: Any, rows: Any, relation: str) -> T
 
 
 def _schema_of(rows: Any) -> Any:
-    """The names and types of a stream, without its rows where it can say them."""
+    """The names and types of a stream, without reading rows if possible."""
     import nanoarrow
 
     schema = getattr(rows, "schema", rows)

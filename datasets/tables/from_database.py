@@ -1,5 +1,4 @@
-"""Graphs of databases: their tables become vertices, keys edges, columns fields, and a table the
-task."""
+"""Graphs from databases: tables become vertices, keys edges, columns fields, and one the task."""
 
 from __future__ import annotations
 
@@ -35,10 +34,10 @@ from .task import set_task, with_label
 _log = logging.getLogger("pagraph.datasets")
 
 LEAST_MEMORY = LEAST_LIMIT + BEYOND_LIMIT + LEAST_ROOM
-"""Fewest bytes beyond what the process holds: for rows in work, and for edges."""
+"""Minimal bytes beyond what the process holds, for rows in work and for edges."""
 
-# Of the work: until the rows are ours, and until it is known what they become. By the clock, for
-# 10 million rows of SQLite's in 5 tables.
+# Shares of the time until rows are copied and until they are planned, measured for 10 million
+# SQLite rows in 5 tables.
 _COPIED = 0.5
 _PLANNED = 0.7
 
@@ -51,23 +50,23 @@ def read_database(
     orphans: str = "error",
     **options: Any,
 ) -> Graph:
-    """Make a graph of a database.
+    """Make a graph from a database.
 
     Args:
-        source: A file of SQLite's or DuckDB's, or a URL; see :func:`~.location.location_of`.
-        files: For columns and edges that need not fit into memory, with a progress of their own;
-            of the memory, as many bytes as for these edges are for rows.
-        progress: Called with the work done and all of it.
-        orphans: As of ``Graph.from_tables``.
+        source: An SQLite or DuckDB file, or a URL; see :func:`~.location.location_of`.
+        files: For columns and edges larger than memory, with their own progress. Rows get as much
+            memory as these edges.
+        progress: Called with the work done and all work.
+        orphans: As in ``Graph.from_tables``.
         options: ``tables``, ``skip_tables``, ``skip_columns`` and ``schema`` of :class:`Choice`;
             ``keys``, ``times`` and ``missing`` of ``Graph.from_tables``; ``task`` and its
             ``parts``, see :class:`Task`.
 
     Raises:
         ConnectionError: A server cannot be reached, refuses, or is lost.
-        FormatError: As of ``Graph.from_tables``; or the database is damaged, or has no table.
+        FormatError: As in ``Graph.from_tables``; or the database is damaged, or has no table.
         MissingDependencyError: A driver is not installed.
-        ValueError: An option names what is not there, or two readings are possible.
+        ValueError: An option has unknown names, or is ambiguous.
     """
     check_choices({"orphans": orphans, **options})
     scratch = None
@@ -78,28 +77,28 @@ def read_database(
         room = files.room
         progress = files.progress
         scratch = files.scratch
-        # In the folder that is being written: what is spilled goes if the process is killed.
+        # Spill into the unfinished folder, which is removed if the process is killed.
         inside = scratch.folder
     step = part_of(progress, 0, _PLANNED)
-    # A quarter is for the kernels, which take 130 MiB, and for pages of files that are written.
+    # A quarter is for kernels, which take 130 MiB, and for dirty pages.
     rows = 2 * room * 3 // 4
     with _planned(source, rows, inside, progress=step, **options) as planned:
         connection, schema, task = planned
         for note in schema.notes:
             _log.warning("%s", note)
-        # What the rows take from here on is what the edges leave.
+        # From here on, rows share memory with edges.
         connection.limit(room)
         step = part_of(progress, _PLANNED, 1)
         edges = room // 2
         graph = build(connection, schema, scratch, edges, orphans=orphans, progress=step)
-    # Without the rows in memory.
+    # After the connection has freed its memory.
     if task is not None:
         set_task(graph, task, scratch)
     return graph
 
 
 def database_schema(source: StrPath, *, memory: int | str | None = None, **options: Any) -> Schema:
-    """What a database would become; reads all its rows, and writes nothing."""
+    """The schema that a database would become; reads all its rows, and writes nothing."""
     check_choices(options)
     orphans = options.pop("orphans", None) or "error"
     room = work_memory(memory, LEAST_MEMORY, whom="a database")
@@ -125,14 +124,14 @@ def _planned(
     parts: Mapping[str, VertexSet | None] | None = None,
     progress: Progress | None = None,
 ) -> Iterator[tuple[Connection, Schema, Any]]:
-    """A connection that has the rows, what they become, and the task."""
+    """A connection with the rows, their schema, and the task."""
     choice = Choice(tuple(tables), tuple(skip_tables), tuple(skip_columns), schema)
     with Connection(room, inside) as connection:
         share = _COPIED / _PLANNED
         step = part_of(progress, 0, share)
         location = location_of(source)
         with ThreadPoolExecutor(1) as pool:
-            # The first kernel takes a second, and Python has nothing to do while rows are copied.
+            # Compile the first kernel, which takes a second, while rows are copied.
             pool.submit(float32_holds, np.zeros(1))
             described = database_tables(location, connection, choice, step)
         columns = {table.name: list(table.columns) for table in described}
@@ -142,7 +141,7 @@ def _planned(
             wanted = Task.parse(task, parts or {})
             seeds, label, time = wanted.names(columns)
             when = _with_time(when, seeds, time)
-            # Of a label: nobody knows that answer yet.
+            # A missing label: the answer is not known yet.
             filling = filling.with_number(seeds, label, -1)
         described = [_dated(connection, table, when.get(table.name)) for table in described]
         found = plan(
@@ -167,7 +166,7 @@ def _planned(
 
 
 def _dated(connection: Connection, table: Table, time: str | None) -> Table:
-    """A table whose time, where that is a column of texts, is one of times: SQLite has no other."""
+    """The table with its time column parsed, if that is text (as always in SQLite)."""
     if not time or family(table.columns.get(time, "")) != "text":
         return table
     relation = f"{table.relation} dated"
@@ -177,7 +176,7 @@ def _dated(connection: Connection, table: Table, time: str | None) -> Table:
         f"select * replace ({value} as {quoted(time)}) from {quoted(table.relation)}"
     )
     try:
-        # All of them: a text that is no time is an error here and not later.
+        # Parse all of them, so that errors come here and not later.
         connection.run(f"select max({quoted(time)}) from {quoted(relation)}")
     except FormatError as error:
         said = our_error(str(error))
@@ -186,7 +185,7 @@ def _dated(connection: Connection, table: Table, time: str | None) -> Table:
 
 
 def _is_key(columns: Mapping[str, Sequence[str]]) -> Any:
-    """Whether a name is a table's, or that of a column of one."""
+    """A function that tells whether a name is a table, or "table.column"."""
     known = {*columns, *(f"{name}.{c}" for name, of_table in columns.items() for c in of_table)}
     return known.__contains__
 

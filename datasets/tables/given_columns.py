@@ -1,4 +1,4 @@
-"""Columns of DataFrames, Arrow arrays and relations that are given as a field of a graph."""
+"""Columns of DataFrames, Arrow arrays and relations as fields of a graph."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ from .connection import BEYOND_LIMIT, LEAST_LIMIT, Connection, quoted
 from .frames import registered
 from .schema import Column
 
-# Units of NumPy's times that DuckDB knows; others are coarser than seconds.
+# Units of NumPy's times that DuckDB supports; others are coarser than seconds.
 _FINE_UNITS = ("s", "ms", "us", "ns")
 
 
 def typed_rows(name: str, value: Any) -> tuple[Tensor, FieldNote | None]:
-    """The rows of a field, and what they stand for, by the rule of typed columns.
+    """The rows of a field and their note, by the rule of typed columns.
 
     Args:
         name: The field.
-        value: A column, which gives one number a row, or as many as its lists have; or a table,
-            which gives one number a column. Their floats keep their dtype.
+        value: A column, of numbers or of lists of equal length; or a table, with a number per
+            column. Floats keep their dtype.
 
     Raises:
-        FormatError: Values are missing that no float stands for.
-        TypeError: Some values are nothing that a field holds.
+        FormatError: Values are missing that are not floats.
+        TypeError: A field cannot hold some values.
     """
     column = _as_table(name, value)
     table = value if column is None else column
@@ -70,7 +70,7 @@ def typed_rows(name: str, value: Any) -> tuple[Tensor, FieldNote | None]:
 
 
 def _as_table(name: str, value: Any) -> Any:
-    """A table of one column called ``name``; None for what is a table already."""
+    """A column as a table with one column ``name``; None for tables."""
     if isinstance(value, np.ndarray):
         if np.datetime_data(value.dtype)[0] not in _FINE_UNITS:
             value = value.astype("datetime64[s]")
@@ -80,21 +80,21 @@ def _as_table(name: str, value: Any) -> Any:
     if hasattr(value, "to_frame"):  # a Series of pandas or polars
         return value.to_frame(name) if hasattr(value, "index") else value.alias(name).to_frame()
     if hasattr(value, "type"):  # an array of Arrow's, plain or in chunks
-        import pyarrow  # its own, so that it is there
+        import pyarrow  # installed, since it made the array
 
         return pyarrow.table({name: value})
     return None
 
 
 def _checked(name: str, rule: Rule, look: Look) -> Column:
-    """What a column becomes; TypeError where it would stay behind."""
+    """The field that a column becomes; TypeError if it would be left out."""
     column = rule.column(look, is_time=False)
     if not column.field:
         raise TypeError(
             f"field {name!r} must hold values that a field can, in column {look.name!r} "
             f"{column.why}"
         )
-    # What has a dtype of its own keeps it, like an array.
+    # Floats keep their dtype, like those of an array.
     if look.kind == "DOUBLE":
         sql = f"coalesce({quoted(look.name)}, 'nan'::DOUBLE)"
         return replace(column, dtype="float64", sql=sql)

@@ -1,11 +1,10 @@
-"""Names of columns as people give them to keys: which column tells a table's rows apart, and which
-refers to them."""
+"""Naming conventions of primary and foreign keys."""
 
 from __future__ import annotations
 
 import re
 
-# A key with such a name says nothing of its table, so that a reference has to name the table too.
+# Generic names of keys, so that a reference must also name the table.
 _GENERAL = ("id", "key", "uuid", "code", "no", "nr", "number", "pk", "name")
 
 
@@ -20,7 +19,7 @@ def words_of(name: str) -> tuple[str, ...]:
 
 
 def _forms(table: str) -> list[tuple[str, ...]]:
-    """The words of a table's name as they are, in the singular and in the plural."""
+    """The words of a table's name, unchanged, in the singular and in the plural."""
     words = words_of(table)
     if not words:
         return []
@@ -36,8 +35,7 @@ def _forms(table: str) -> list[tuple[str, ...]]:
 
 
 def may_be_key(column: str, table: str) -> int:
-    """How well a column's name is that of its table's key: 2 for ``id``, 1 for ``user_id`` in
-    ``users``, else 0."""
+    """How well a name fits its table's key: 2 for ``id``, 1 for ``user_id`` in ``users``, or 0."""
     words = words_of(column)
     if words in (("id",), ("uuid",)):
         return 2
@@ -45,8 +43,7 @@ def may_be_key(column: str, table: str) -> int:
 
 
 def may_refer(column: str, table: str, key: str) -> int:
-    """How many words of a column's name say that it refers to the rows of ``table``, whose key is
-    ``key``; 0 for none.
+    """Number of words in a column's name that refer to ``table`` and its ``key``, or 0.
 
     >>> may_refer("seller_user_id", "users", "id"), may_refer("age", "users", "id")
     (2, 0)

@@ -1,4 +1,4 @@
-"""Keys of rows in SQL: integers or texts that are compared, sorted, and found to be there once."""
+"""Keys of rows in SQL: comparison, order and uniqueness of integers or texts."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ class KeyColumn:
 
     @property
     def is_number(self) -> bool:
-        """Whether it is compared as an integer, else as a text."""
+        """Whether it is compared as an integer, or else as text."""
         return self.family in ("integer", "fraction", "time", "bool")
 
     def may_join(self, other: KeyColumn) -> bool:
-        """Whether values of one may be those of the other."""
+        """Whether the columns may hold the same keys."""
         numbers = ("integer", "fraction")
         if self.family in numbers:
             return other.family in numbers
@@ -43,10 +43,10 @@ class KeyColumn:
 
 
 def as_key(column: KeyColumn, *, as_text: bool = False) -> str:
-    """The value that a key is compared by: the same for 7 of any integer type."""
+    """SQL for the value by which a key is compared, equal for 7 of any integer type."""
     value = quoted(column.name)
     if column.family == "fraction":
-        # A column of integers with missing ones is one of floats in pandas.
+        # pandas stores integers with missing values as floats.
         value = f"(case when isnan({value}::DOUBLE) then null else {value} end)::BIGINT"
     elif column.family == "time":
         value = f"epoch_us({value})"
@@ -60,15 +60,14 @@ def as_key(column: KeyColumn, *, as_text: bool = False) -> str:
 
 
 def as_keys(left: KeyColumn, right: KeyColumn) -> tuple[str, str]:
-    """Two columns as they are compared with each other: as texts unless both are numbers."""
+    """SQL for comparing two columns with each other: as text, unless both are numbers."""
     as_text = left.is_number != right.is_number
     return as_key(left, as_text=as_text), as_key(right, as_text=as_text)
 
 
 @dataclass(frozen=True)
 class Matched:
-    """Columns of two relations that hold the same keys, as SQL: what to select of each under names,
-    and where both are equal as ``a`` and ``b``."""
+    """SQL for a join of two relations by keys: both selections, and the condition."""
 
     here: str
     there: str
@@ -86,8 +85,7 @@ class Matched:
 
 
 def broken_key(connection: Connection, relation: str, column: KeyColumn) -> str:
-    """A number of a key of floats that is no integer, and would be rounded to one; empty for
-    none."""
+    """A non-integer value in a key of floats, which a cast would round; empty without one."""
     if column.family != "fraction":
         return ""
     value = f"{quoted(column.name)}::DOUBLE"
@@ -100,7 +98,7 @@ def broken_key(connection: Connection, relation: str, column: KeyColumn) -> str:
 
 
 def check_whole(connection: Connection, table: Table, column: KeyColumn) -> None:
-    """FormatError where a key of floats holds what is no integer."""
+    """Raise FormatError if a key of floats has a non-integer value."""
     wrong = broken_key(connection, table.relation, column)
     if wrong:
         raise FormatError(
@@ -112,13 +110,13 @@ def check_whole(connection: Connection, table: Table, column: KeyColumn) -> None
 def is_ascending(
     connection: Connection, relation: str, columns: Sequence[KeyColumn], *, strictly: bool
 ) -> bool:
-    """Whether rows are in the order of a key, and none is missing."""
+    """Whether rows are sorted by a key, and no key is missing."""
     now = ", ".join(f"{as_key(c)} as k{i}" for i, c in enumerate(columns))
     before = ", ".join(f"lag(k{i}) over () as p{i}" for i in range(len(columns)))
     key = ", ".join(f"k{i}" for i in range(len(columns)))
     last = ", ".join(f"p{i}" for i in range(len(columns)))
     sign = ">" if strictly else ">="
-    # A missing one would compare as larger than all others.
+    # NULL would compare as the largest.
     present = " and ".join(f"k{i} is not null and p{i} is not null" for i in range(len(columns)))
     ((count, right),) = connection.run(
         f"select count(*), count(*) filter ({present} and row({key}) {sign} row({last})) from "
@@ -128,9 +126,9 @@ def is_ascending(
 
 
 def check_keys(connection: Connection, relation: str, columns: Sequence[KeyColumn]) -> str:
-    """What is wrong with the keys of all rows, one missing or there twice; empty for nothing."""
+    """The error of the rows' keys, one missing or repeated, or an empty text."""
     if is_ascending(connection, relation, columns, strictly=True):
-        # The first row has none before it.
+        # The first row has no predecessor, so it was not checked.
         first = connection.run(f"select {_any_missing(columns)} from {quoted(relation)} limit 1")
         if not first or not first[0][0]:
             return ""
@@ -162,7 +160,7 @@ def missing_from(
     other: str,
     keys: Sequence[KeyColumn],
 ) -> tuple[int, str]:
-    """How many rows of a relation hold no key of another one, and what one of them holds."""
+    """Number of rows whose key another relation lacks, and one of these keys."""
     keys_of = Matched.of(columns, keys)
     present = " and ".join(f"a.k{i} is not null" for i in range(len(columns)))
     shown = " || ', ' || ".join(f"a.k{i}::VARCHAR" for i in range(len(columns)))

@@ -1,4 +1,4 @@
-"""Where a database is: its driver, what the driver opens, and how errors may name it."""
+"""Locations of databases: the driver, its URI, and a name for errors without secrets."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from ...system.checks import StrPath
 from ...system.units import shortened
 
 ENDINGS = (".db", ".sqlite", ".sqlite3", ".duckdb", ".ddb")
-"""What names of files of databases end in."""
+"""Endings of database files."""
 
 _FILE_DRIVERS = ("sqlite", "duckdb")
 _SERVERS = {"postgresql": "postgresql", "postgres": "postgresql"}
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(.*)", re.DOTALL)
-# Where the two kinds of file say what they are: the first bytes, and the ninth.
+# Magic bytes: SQLite's are the first, DuckDB's start at the ninth.
 _SQLITE_MAGIC = b"SQLite format 3\0"
 _DUCKDB_MAGIC = b"DUCK"
 _MAGIC_AT = 8
 _HIDDEN = "***"
-# Options of a URL that are secret: `password`, `sslpassword`, tokens and keys of other drivers.
+# Secret options of URLs: `password`, `sslpassword`, and tokens and keys of other drivers.
 _SECRET = re.compile("pass|pwd|token|secret|key", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
 class Location:
-    """A database.
+    """The location of a database.
 
     Attributes:
         driver: "sqlite", "duckdb", "postgresql", or the name of another ADBC driver.
-        uri: What the driver takes; it may have a password.
+        uri: The driver's URI, perhaps with a password.
         shown: The same for people, without user, password and options.
-        path: The file, of databases that are one.
+        path: The file, if the database is one.
     """
 
     driver: str
@@ -43,9 +43,9 @@ class Location:
     path: Path | None = None
 
     def without_secrets(self, text: str) -> str:
-        """A message of a driver, without what the URL keeps secret."""
+        """A driver's message, without the URL's secrets."""
         for secret in self._secrets():
-            # Whole words: where a password of one letter is hidden in others, it shows.
+            # Whole words only: hiding a one-letter password inside words would reveal it.
             text = re.sub(rf"(?<!\w){re.escape(secret)}(?!\w)", _HIDDEN, text)
         return text
 
@@ -59,17 +59,17 @@ class Location:
                 found |= {value, quote(value, safe="")}
         if parts.password:
             found |= {parts.password, unquote(parts.password)}
-        # The longest first: a short one may be a part of it.
+        # Longest first, since a short secret may be part of a longer one.
         return sorted(filter(None, found), key=len, reverse=True)
 
 
 def is_url(source: StrPath) -> bool:
-    """Whether a source is the URL of a database and no path."""
+    """Whether a source is the URL of a database rather than a path."""
     return _driver_of(str(source)) is not None
 
 
 def is_database(source: StrPath) -> bool:
-    """Whether a source is a database, by its name alone."""
+    """Whether a source is a database, by its name."""
     if is_url(source):
         return True
     # A graph folder may have any name.
@@ -77,11 +77,11 @@ def is_database(source: StrPath) -> bool:
 
 
 def location_of(source: StrPath) -> Location:
-    """Read a URL, or look into a file.
+    """Parse a URL, or detect a file's database.
 
     Raises:
         FileNotFoundError: There is no such file.
-        FormatError: The file is no database.
+        FormatError: The file is not a database.
         ValueError: The URL is malformed; the error does not repeat it.
     """
     text = str(source)
@@ -104,7 +104,7 @@ def location_of(source: StrPath) -> Location:
 
 
 def shown_source(source: StrPath) -> str:
-    """A source for people: of a path its name, of a URL no user, password and options."""
+    """A source for people: a file's name, or a URL without user, password and options."""
     if _driver_of(str(source)) is None:
         return Path(source).name
     location = location_of(source)
@@ -112,21 +112,21 @@ def shown_source(source: StrPath) -> str:
 
 
 def _driver_of(text: str) -> str | None:
-    """The driver that a URL names; None for a path."""
+    """The driver of a URL; None for a path."""
     matched = _SCHEME.fullmatch(text)
     if matched is None:
         return None
     scheme = matched[1].lower()
     if scheme in (*_FILE_DRIVERS, "adbc"):
         return scheme
-    # A colon is a character of a path, too.
+    # A path may also contain a colon.
     if not matched[2].startswith("//"):
         return None
-    # SQLAlchemy names its own drivers behind a plus.
+    # SQLAlchemy appends its own drivers after a plus.
     scheme = scheme.partition("+")[0]
     if scheme in _SERVERS:
         return _SERVERS[scheme]
-    # Not quoted: what it is a URL of may have a password.
+    # Without the URL, which may have a password.
     raise ValueError(
         "source must be sqlite:///PATH, duckdb:///PATH, postgresql://HOST/NAME, adbc:DRIVER:URI "
         f"or a path, got a URL of the form {shortened(scheme)}://"
@@ -137,8 +137,7 @@ def _server(text: str) -> Location:
     scheme, rest = text.split(":", 1)
     uri = f"postgresql:{rest}"
     rule = "source must be postgresql://USER:PASSWORD@HOST:PORT/NAME"
-    # Checked here, and without the text: libpq quotes parts of what it does not understand, which
-    # may be of the password.
+    # Checked here, and without the text: libpq's errors quote parts that may be of the password.
     try:
         parts = urlsplit(uri)
         port = parts.port
@@ -167,7 +166,7 @@ def _file(path: Path, driver: str) -> Location:
     with open(path, "rb") as file:
         head = file.read(len(_SQLITE_MAGIC))
     found = ""
-    # A file of no bytes is what SQLite makes of a database without a table.
+    # SQLite stores a database without tables as an empty file.
     if head == _SQLITE_MAGIC or not head:
         found = "sqlite"
     elif head[_MAGIC_AT:].startswith(_DUCKDB_MAGIC):

@@ -1,4 +1,4 @@
-"""Loads columns of a text whose first line names them, as texts."""
+"""Loader of named columns of a text file, as texts."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from .text import OtherLinesError, TableHead, TextLines, Way, column_ways, piped
 
 
 def load_text(connection: Connection, relation: str, file: Path, names: list[str]) -> None:
-    """Make a relation with columns of a file, ``c0`` and so on; empty texts are NULL.
+    """Make a relation with a file's columns as ``c0``, ``c1``, ...; empty texts are NULL.
 
     Raises:
-        FormatError: A column is not there, or a line has more columns or fewer than the first.
+        FormatError: A column is missing, or a line has more or fewer columns than the first.
     """
     block = next(read_blocks(file), None)
     head = TableHead.of(b"" if block is None else block.data)
@@ -35,17 +35,17 @@ def load_text(connection: Connection, relation: str, file: Path, names: list[str
 
 
 def check_columns(file: Path, columns: list[str], names: list[str]) -> None:
-    """FormatError for a column that is not there once."""
+    """Raise FormatError for a column that is missing or repeated."""
     for name in columns:
         if names.count(name) != 1:
             raise FormatError(f"{file} must have one column {name!r}, it has {names}"[:300])
 
 
 def _ways(file: Path, head: TableHead, data: bytes) -> Iterator[Way]:
-    """The ways to read the lines; the last one takes all, and says what is wrong with one."""
+    """The ways to read the lines; the last one reads all, and reports errors."""
     width = len(head.words)
     for way in column_ways(file, data, head.behind, head.separator, width):
-        # Between blanks a tab would stay in a word.
+        # If blanks separate, a tab would stay in a word.
         if head.separator is not None or not way.is_direct:
             yield way
     rewritten = piped(file, _Rewritten(file, head), head.behind)
@@ -53,7 +53,7 @@ def _ways(file: Path, head: TableHead, data: bytes) -> Iterator[Way]:
 
 
 class _Rewritten:
-    """Lines divided one by one, and written with quotation marks around every column."""
+    """Splits lines one by one, and quotes every column."""
 
     def __init__(self, file: Path, head: TableHead) -> None:
         self._file = file
@@ -61,7 +61,7 @@ class _Rewritten:
         self._line = 0
 
     def __call__(self, data: bytes) -> bytes:
-        """The lines of a block, as Unix ends them."""
+        """The rewritten lines of a block, with Unix line ends."""
         try:
             lines = unix_lines(data).decode("utf-8").split("\n")
         except UnicodeDecodeError as error:
@@ -86,7 +86,7 @@ class _Rewritten:
 
 
 def _load(connection: Connection, relation: str, way: Way, query: str) -> None:
-    # DuckDB leaves out empty lines, but where they may be an empty column.
+    # DuckDB skips empty lines, unless they may be an empty column.
     lines = "WHERE c0 IS NOT NULL" if way.lines.width == 1 else ""
     with way.relation() as rows:
         connection.run(f"CREATE OR REPLACE TABLE {relation} AS {query} FROM {rows} {lines}")

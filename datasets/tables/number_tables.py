@@ -1,8 +1,8 @@
-"""Reads text that is a table of numbers, as many in every line.
+"""Reader of text tables of numbers, with the same count in every line.
 
-What such a table is, :func:`_read_lines` defines. DuckDB reads large ones, in several times less
-time, and gives up at what it might read otherwise: then they are read line by line, and the error
-names the line that is wrong.
+:func:`_read_lines` defines the format. DuckDB reads large tables several times faster, and gives up
+at text that it might read differently. Then they are read line by line, so that errors name the
+line.
 """
 
 from __future__ import annotations
@@ -47,24 +47,24 @@ from .text_numbers import (
     real_columns,
 )
 
-# Texts that are read line by line at once: importing DuckDB takes longer.
+# Smaller texts are read line by line: importing DuckDB takes longer.
 _FEW_BYTES = 2**18
-# Numbers of a line-by-line reading that are held as Python's objects.
+# Numbers that line-by-line reading holds as Python objects.
 _GROUP = 2**16
-# Numbers that are added before their room is checked again, which takes a millisecond.
+# Numbers between checks of the room, which take a millisecond.
 _CHECKED = 2**20
 
 
 @dataclass(frozen=True)
 class _Table:
-    """A table that is read.
+    """A table to read.
 
     Attributes:
         path: The file.
-        block: The first lines that are not empty.
-        begin: Where the first of the numbers begins in them.
-        width: Numbers in a line.
-        separator: What stands between them; None: blanks, as many as there are.
+        block: The first non-empty lines.
+        begin: Offset of the first number in them.
+        width: Numbers per line.
+        separator: Separator of numbers; None: runs of blanks.
         scratch: For the numbers; None: memory.
     """
 
@@ -77,20 +77,20 @@ class _Table:
 
     @classmethod
     def of(cls, path: StrPath, block: Block, scratch: Scratch | None) -> _Table:
-        """See how the numbers lie in the lines."""
+        """Detect the layout from the first lines."""
         head = TableHead.of(block.data)
         named = head.is_comment or not all(map(_is_number, head.words))
         begin = head.behind if named else head.begin
         return cls(path, block, begin, max(len(head.words), 1), head.separator, scratch)
 
     def starts_whole(self) -> bool:
-        """Whether the first line has integers alone; so of no lines."""
+        """Whether the first line has only integers; also without lines."""
         _, line = first_line(self.block.data[self.begin :])
         words = cut(line.decode("utf-8", "replace"), self.separator) if line else []
         return all(word.strip(' "').lstrip("+-").isdigit() for word in words)
 
     def column(self, field: NumberField) -> NumberColumn:
-        """An empty column for the numbers, row after row."""
+        """An empty column for the numbers, row by row."""
         values = NumberColumn(self.path, field, self.scratch)
         values.width = self.width
         return values
@@ -103,27 +103,27 @@ class _Table:
 
 
 def read_numbers(path: StrPath, scratch: Scratch | None = None, *, field: str = "values") -> Tensor:
-    """Read a text table of numbers, 2-D; packed ones are unpacked.
+    """Read a text table of numbers, perhaps compressed, as a 2-D tensor.
 
-    A first line with a word in it names the columns. Empty fields are NaN. With ``scratch`` the
-    numbers are in a file.
+    A first line with a word is a header. Empty fields are NaN. With ``scratch`` the numbers are in
+    a file.
 
     Args:
         path: The file.
         scratch: See :func:`~pagraph.datasets.arrays.read_array`.
         field: The field that the table becomes. It gets the dtype that holds all of the numbers;
-            the fractions of "feat" are rounded to float32.
+            fractions of "feat" are rounded to float32.
 
     Raises:
-        FormatError: A line has more or fewer numbers than the first, or something else; integers
-            are wider than 64 bits, or than fractions beside them allow.
+        FormatError: A line has more or fewer numbers than the first, or not only numbers; integers
+            exceed 64 bits, or what float64 holds if there are fractions.
     """
     blocks = (block for block in read_blocks(path) if block.data.strip(b" #\r\n"))
     block = next(blocks, None)
     if block is None:
         return torch.empty((0, 1), dtype=torch.int64, device="cpu")
     table = _Table.of(path, block, scratch)
-    # Quicker than to look for fractions, and features of integers stay integers.
+    # Faster than looking for fractions, and integer features stay integers.
     if table.starts_whole():
         with contextlib.suppress(NoIntegerError):
             return _read(table, NumberField(field, np.dtype(np.int64)), integer_columns)
@@ -134,15 +134,14 @@ def read_numbers(path: StrPath, scratch: Scratch | None = None, *, field: str = 
 
 def _is_number(word: str) -> bool:
     try:
-        float(word or "nan")  # an empty field is a missing number, and no name
+        float(word or "nan")  # an empty field is a missing number rather than a name
     except ValueError:
         return False
     return True
 
 
 def _read(table: _Table, field: NumberField, columns: Callable[..., str]) -> Tensor:
-    """The numbers of a table; NoIntegerError if they are no integers, where a field of these is
-    wanted."""
+    """The numbers of a table; NoIntegerError if integers are wanted and some are not."""
     for way in _ways(table) if len(table.block.data) > _FEW_BYTES else ():
         values = table.column(field)
         try:
@@ -160,7 +159,7 @@ def _read(table: _Table, field: NumberField, columns: Callable[..., str]) -> Ten
 
 
 def _ways(table: _Table) -> Iterator[Way]:
-    """The ways to read lines whole."""
+    """The ways to read whole lines."""
     lines = whole_lines()
     data = table.block.data
     begin = table.begin
@@ -174,7 +173,7 @@ def _ways(table: _Table) -> Iterator[Way]:
 
 
 def _bare(separator: str, data: bytes) -> bytes:
-    """Lines as Unix ends them, without the quotation marks around fields."""
+    """Lines with Unix line ends, without quotation marks around fields."""
     data = unix_lines(data)
     if b'"' not in data:
         return data
@@ -185,11 +184,11 @@ def _bare(separator: str, data: bytes) -> bytes:
 def _read_quickly(
     table: _Table, way: Way, values: NumberColumn, columns: Callable[..., str]
 ) -> None:
-    """Add the numbers of a table; OtherLinesError where DuckDB may read them otherwise."""
+    """Add the numbers of a table; OtherLinesError if DuckDB may read them differently."""
     word = "c0"
     if table.width > 1:
         separator = text_literal(table.separator or " ")
-        # One column of words: so a row of a hundred thousand takes no more memory than others.
+        # One column of words, so that very wide rows take no more memory.
         word = (
             f"unnest(CASE WHEN len(string_split(c0, {separator})) = {table.width} "
             f"THEN string_split(c0, {separator}) ELSE error('another width') END)"
@@ -197,11 +196,11 @@ def _read_quickly(
     with streamed(way) as (connection, relation):
         values_of = columns("w")
         if columns is not integer_columns:
-            # Where blanks separate, a second one is no empty field.
+            # If blanks separate, a second blank does not make an empty field.
             is_nan = table.separator is not None
             values_of = columns("w", empty_is_nan=is_nan, longest=MOST_CHARACTERS)
         if columns is real_columns:
-            # Line by line, which is quicker than word by word.
+            # Checked per line, which is faster than per word.
             odd = " OR ".join(f"contains(c0, '{sign}')" for sign in KINDER)
             relation = (
                 f"(SELECT CASE WHEN {odd} THEN error('odd') ELSE c0 END AS c0 FROM {relation})"
@@ -217,7 +216,7 @@ def _read_quickly(
 
 
 def _numbers(field: NumberField, batch: list[Column]) -> Column:
-    """What a way's columns say."""
+    """The numbers of a batch of a way's columns."""
     if field.dtype is None:
         integers, reals, kinds = batch
         numbers, refused = numbers_of(field, integers, reals, kinds)
@@ -231,8 +230,10 @@ def _numbers(field: NumberField, batch: list[Column]) -> Column:
 
 
 def _read_lines(table: _Table, values: NumberColumn) -> None:
-    """Add the numbers of a table line by line: fields end at the separator, an empty one is NaN,
-    and empty lines are none."""
+    """Add the numbers of a table line by line.
+
+    Fields end at the separator. Empty fields are NaN, and empty lines are skipped.
+    """
     group: list[float] = []
     for block in read_blocks(table.path):
         if block.first_line < table.block.first_line:
@@ -242,7 +243,7 @@ def _read_lines(table: _Table, values: NumberColumn) -> None:
         text = block.data[begin:].decode("utf-8", "replace")
         for number, line in numbered_lines(text, first):
             words = cut(line, table.separator)
-            if not words:  # blanks alone, where these separate
+            if not words:  # only blanks, if these separate
                 continue
             if len(words) != table.width:
                 raise table.error(number, f"has {len(words)}, and the first {table.width}")

@@ -1,5 +1,4 @@
-"""Numbers the vertices that edges name by words: in the order of the words' bytes, in bounded
-memory."""
+"""Numbering of vertices that edges name by words, in byte order and bounded memory."""
 
 from __future__ import annotations
 
@@ -17,20 +16,20 @@ from .connection import Connection
 
 
 class NumberedWords:
-    """The rows of a relation with two words each, as edges between numbers.
+    """Rows of two words each, as edges between numbers.
 
-    The rows are a table of the connection, ``rows``, with the words as ``s`` and ``t``; DuckDB
-    keeps their order, and spills them where they do not fit.
+    The rows are the connection's table ``rows`` with the words ``s`` and ``t``. DuckDB keeps their
+    order, and spills them to disk if needed.
 
     Attributes:
         count: Number of rows.
-        num_ids: Number of different words.
+        num_ids: Number of distinct words.
     """
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self.count = self._one("SELECT count(*) FROM rows")
-        # Texts are compared by their bytes, which in UTF-8 is the order of the code points.
+        # Texts are compared by bytes, which in UTF-8 is the order of code points.
         connection.run(
             "CREATE TABLE ids AS SELECT id, row_number() OVER (ORDER BY id) - 1 AS n FROM "
             "(SELECT s AS id FROM rows UNION SELECT t FROM rows)"
@@ -38,12 +37,12 @@ class NumberedWords:
         self.num_ids = self._one("SELECT count(*) FROM ids")
 
     def numbers(self, end: str) -> Iterator[list[Array]]:
-        """Yield places of rows and the numbers of their words ``s`` or ``t``, in any order."""
-        # One end at a time: so one table of all words has to fit into memory, and not two.
+        """Yield rows and the numbers of their words ``s`` or ``t``, in any order."""
+        # One end at a time, so that one table of words must fit into memory rather than two.
         return self._connection.batches(f"SELECT rows.rowid, n FROM rows JOIN ids ON id = {end}")
 
     def first_comes_again(self) -> bool:
-        """Whether an id of the first row is one of another's, too."""
+        """Whether an id of the first row is also in another row."""
         first = "(SELECT unnest([s, t]) FROM rows WHERE rowid = 0)"
         found = self._one(
             f"SELECT count(*) FROM (SELECT 1 FROM rows WHERE rowid > 0 AND "
@@ -52,10 +51,10 @@ class NumberedWords:
         return found > 0
 
     def words(self, path: StrPath, room: int) -> Tensor:
-        """The words in order, as rows of bytes padded with zeros; shape ``(num_ids, longest)``.
+        """The words in order, as zero-padded rows of bytes, shape ``(num_ids, longest)``.
 
         Raises:
-            FormatError: The longest makes the others take more than ``room``.
+            FormatError: Padded to the longest, the words exceed ``room``.
         """
         longest = max(self._one("SELECT coalesce(max(strlen(id)), 0) FROM ids"), 1)
         if self.num_ids * longest > room:
@@ -71,7 +70,7 @@ class NumberedWords:
 
 
 def padded_words(connection: Connection, query: str, count: int, longest: int) -> Tensor:
-    """The words of a query as rows of bytes padded with zeros; shape ``(count, longest)``."""
+    """The words of a query as zero-padded rows of bytes, shape ``(count, longest)``."""
     rows = np.zeros((count, longest), dtype=np.uint8)
     begin = 0
     for block in connection.padded(query, longest):

@@ -1,5 +1,4 @@
-"""Parquet files as tables of DuckDB, and their columns as arrays: numbers in their own dtype, lists
-of one length as rows."""
+"""Parquet files as DuckDB tables, and their columns as arrays, with lists of one length as rows."""
 
 from __future__ import annotations
 
@@ -27,7 +26,7 @@ from .text import file_source
 
 
 def parquet_table(connection: Connection, path: StrPath, source: str) -> Table:
-    """A Parquet file as a table, whose name is the path.
+    """A Parquet file as a table, named after its path.
 
     Args:
         connection: Reads the file.
@@ -35,7 +34,7 @@ def parquet_table(connection: Connection, path: StrPath, source: str) -> Table:
         source: The path that DuckDB opens; see :func:`~pagraph.datasets.tables.text.file_source`.
 
     Raises:
-        FormatError: It is no whole Parquet file.
+        FormatError: The Parquet file is damaged.
     """
     relation = f"pagraph rows of {source}"
     rows = f"read_parquet({text_literal(source)}, binary_as_string=false)"
@@ -48,15 +47,17 @@ def parquet_table(connection: Connection, path: StrPath, source: str) -> Table:
 
 
 def number_value(name: str, kind: str, field: NumberField, missing: str = "0") -> str:
-    """The numbers of a column for SQL, with ``missing`` in place of a missing one: int64, or
-    float64 for fractions and for a field of floats."""
+    """The numbers of a column, in SQL, with ``missing`` instead of missing ones.
+
+    int64, or float64 for fractions and fields of floats.
+    """
     whole = family(kind) == "integer" and missing.lstrip("-").isdigit()
     wanted = "BIGINT" if whole and not field.is_float else "DOUBLE"
     return f"coalesce({quoted(name)}::{wanted}, '{missing}'::{wanted})"
 
 
 def read_parquet_array(path: StrPath, scratch: Scratch | None) -> Tensor:
-    """All columns of a Parquet file side by side; see :func:`columns_side_by_side`."""
+    """All columns of a Parquet file as one array; see :func:`columns_side_by_side`."""
     with Connection(0) as connection, file_source(path) as source:
         table = parquet_table(connection, path, source)
         values, width = columns_side_by_side(connection, table, scratch)
@@ -66,16 +67,16 @@ def read_parquet_array(path: StrPath, scratch: Scratch | None) -> Tensor:
 def columns_side_by_side(
     connection: Connection, table: Table, scratch: Scratch | None
 ) -> tuple[Store, int]:
-    """The columns of a table as one array, row after row, and the numbers of a row.
+    """The columns of a table as one row-major array, and the numbers per row.
 
     Args:
         connection: Has the table.
-        table: The table, which is named after its file.
+        table: The table, named after its file.
         scratch: For the numbers; None: memory.
 
     Raises:
-        FormatError: A column holds something else, or lists of several lengths; a number is
-            missing; integers are too wide for the floats beside them.
+        FormatError: A column is not numeric, has lists of different lengths or a missing number, or
+            integers are too wide for other columns' floats.
     """
     if not table.columns:
         raise FormatError(f"{table.name} must have at least 1 column, got none")

@@ -1,5 +1,4 @@
-"""From tables to a schema: which are vertices, what their keys, links and times are, given or
-inferred from names and values."""
+"""From tables to a schema: keys, links and times, given or inferred from names and values."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ Keys = Mapping[str, str | Sequence[str] | None]
 Times = Mapping[str, str | None]
 """The time column of tables; None for a table without one."""
 Fields = Mapping[str, Sequence[str]]
-"""The columns of tables that become fields, where not all do."""
+"""The columns of tables that become fields, for tables where not all do."""
 
 
 def plan(
@@ -36,26 +35,26 @@ def plan(
     fields: Fields | None = None,
     infer: bool = True,
 ) -> Schema:
-    """The graph that tables make; reads all rows once or twice, and leaves them where they are.
+    """Plan the schema of the graph that tables make; reads all rows once or twice, in place.
 
-    The rows of a table are the vertices of a type. A foreign key is an edge type from the table to
-    the one that it refers to, named after its column, with its reverse ``rev_...``. A table of two
-    foreign keys and no column more, which no other refers to, is an edge type of its own name.
+    The rows of a table are the vertices of a type. A foreign key is an edge type from its table to
+    the referenced one, named after its column, with the reverse ``rev_...``. A table of exactly two
+    foreign keys, to which no other refers, is an edge type with the table's name.
 
     Args:
-        tables: What the source says of its tables.
-        connection: What has their rows.
-        keys: Keys that the source does not name: a table's name to the column, or columns, that
-            tell its rows apart, and "table.column" to the table whose key the column holds; None
-            for no key. Columns of a composite key are separated by commas.
-        times: A table's name to the column that is the time of its rows; None for no time.
-        missing: What stands for missing integers and dates; of fractions, where it names them.
+        tables: The source's descriptions of its tables.
+        connection: Has their rows.
+        keys: Keys that the source does not declare: a table's name to its primary key, and
+            "table.column" to the referenced table; None for no key. Columns of a composite key are
+            separated by commas.
+        times: A table's name to the column with the time of its rows; None for no time.
+        missing: Replacements for missing integers and dates, and for fractions that it names.
         fields: A table's name to the columns that become fields. Default: all.
-        infer: Whether to infer keys and times that nothing names.
+        infer: Whether to infer keys and times that are not declared.
 
     Raises:
-        FormatError: A key is missing or there twice, or a column holds what no field can.
-        ValueError: Two readings are possible, or an argument names what is not there.
+        FormatError: A key is missing or repeated, or a field cannot hold a column.
+        ValueError: The tables are ambiguous, or an argument has unknown names.
     """
     filling = Filling.of(missing)
     filling.check({table.name: table.columns for table in tables})
@@ -73,12 +72,12 @@ def plan(
 
 @dataclass
 class _Draft:
-    """What is known of a table so far."""
+    """The plan of a table so far."""
 
     table: Table
     key: tuple[str, ...]
     links: list[ForeignKey]
-    # Columns that must not be taken for keys, since an argument says so.
+    # Columns that an argument excludes from being keys.
     plain: set[str] = field(default_factory=set)
     is_keyless: bool = False
     time: str = ""
@@ -95,8 +94,8 @@ class _Draft:
         return KeyColumn(name, self.table.columns[name])
 
     def own_columns(self) -> list[str]:
-        """The columns that are no keys; of a key of several columns also those."""
-        # A composite key has no field that keeps it, so that its columns stay what they are.
+        """The columns that are not keys, and those of a composite primary key."""
+        # `original_id` cannot keep a composite key, so its columns stay fields.
         key = self.key if len(self.key) == 1 else ()
         return [c for c in self.table.columns if c not in key and c not in self.link_columns]
 
@@ -135,7 +134,7 @@ class _Planning:
                 "no edges"
             )
             return
-        # SQLite's may name no columns: the primary key is meant.
+        # SQLite's foreign keys may omit the columns, which means the primary key.
         link = replace(link, to=link.to or target.table.primary_key)
         if link not in draft.links:
             draft.links.append(link)
@@ -143,7 +142,7 @@ class _Planning:
     # -- keys that are given -----------------------------------------------------------------------
 
     def take_keys(self, keys: Keys) -> None:
-        """Take what the argument names."""
+        """Apply the argument ``keys``."""
         if not isinstance(keys, Mapping):
             raise TypeError(f"keys must be a mapping, got {keys!r}"[:300])
         references = []
@@ -156,7 +155,7 @@ class _Planning:
                 raise ValueError(f"keys must name {rule}, got {name!r}"[:300])
             draft, columns = places[0]
             if columns:
-                # Later: what they refer to may be a key that stands further down.
+                # Later, since they may refer to a key further down.
                 references.append((draft, columns, value))
             else:
                 self._give_key(draft, value)
@@ -164,7 +163,7 @@ class _Planning:
             self._give_link(draft, columns, value)
 
     def _places(self, name: str) -> list[tuple[_Draft, tuple[str, ...]]]:
-        """The columns that "table.column" may mean: names may have dots."""
+        """The possible meanings of "table.column", since names may have dots."""
         found = []
         for draft in self._drafts.values():
             rest = name[len(draft.name) + 1 :]
@@ -220,7 +219,7 @@ class _Planning:
     # -- keys that are inferred --------------------------------------------------------------------
 
     def infer_keys(self) -> None:
-        """Find the column that tells rows apart, where neither source nor user named one."""
+        """Infer primary keys that neither source nor user named."""
         for draft in self._drafts.values():
             if not draft.key and not draft.is_keyless:
                 draft.key = self._inferred_key(draft)
@@ -229,7 +228,7 @@ class _Planning:
         ranked = defaultdict(list)
         for name in draft.table.columns:
             rank = may_be_key(name, draft.name)
-            # A reference tells no rows apart, unless somebody says so.
+            # A foreign key is not a primary key, unless declared.
             usable = name not in draft.plain | draft.link_columns
             if rank and usable and draft.column(name).family in ("integer", "text"):
                 ranked[rank].append(name)
@@ -256,7 +255,7 @@ class _Planning:
         return ()
 
     def check_links(self) -> None:
-        """See that columns that are referred to are there; FormatError where not."""
+        """Raise FormatError if a referenced column does not exist."""
         for draft in self._drafts.values():
             for link in draft.links:
                 target = self._drafts[link.table].table
@@ -271,9 +270,9 @@ class _Planning:
                 )
 
     def check_keys(self) -> None:
-        """See that keys are there once each; FormatError where not."""
+        """Raise FormatError if a key is missing or repeated."""
         for draft in self._drafts.values():
-            # First: of rows in order two equal keys are neighbours.
+            # Sorted first, so that equal keys are neighbours.
             draft.table = self._in_order(draft, draft.key)
             self._check(draft, draft.key)
         for draft in self._drafts.values():
@@ -295,9 +294,9 @@ class _Planning:
             raise FormatError(f"{printable(draft.name)}: {wrong}")
 
     def infer_links(self) -> None:
-        """Find columns whose names and values are those of another table's key."""
+        """Infer foreign keys: columns whose names and values match another table's key."""
         for draft in self._drafts.values():
-            # The only column of a key is a name of its own; one of several may refer.
+            # A simple primary key does not refer; a column of a composite one may.
             taken = draft.link_columns | draft.plain
             if len(draft.key) == 1:
                 taken = taken | set(draft.key)
@@ -313,14 +312,14 @@ class _Planning:
             if len(target.key) != 1:
                 continue
             rank = may_refer(name, target.name, target.key[0])
-            # `user_id` in `users` is another name of the row; `parent_user_id` is another row.
+            # In `users`, `user_id` names the row itself, but `parent_user_id` another row.
             if target is draft and rank == len(words_of(name)):
                 continue
             if not rank or rank < best or not column.may_join(target.column(target.key[0])):
                 continue
             named = [*(named if rank == best else []), target]
             best = rank
-        # A column of fractions is no key, whatever its name.
+        # A column of fractions is never a key.
         if not named or broken_key(self._connection, draft.table.relation, column):
             return
         fitting = []
@@ -354,7 +353,7 @@ class _Planning:
     # -- times -------------------------------------------------------------------------------------
 
     def choose_times(self, times: Times) -> None:
-        """Choose the column that is the time of each table's rows."""
+        """Choose the column with the time of each table's rows."""
         for name, column in times.items():
             known = self._drafts[name].table.columns if name in self._drafts else {}
             if name not in self._drafts or (column is not None and column not in known):
@@ -437,16 +436,16 @@ class _Planning:
         return [name for name in draft.table.columns if name in wanted]
 
     def _is_pairs(self, draft: _Draft) -> bool:
-        """Whether a table has two foreign keys, nothing else, and nobody who refers to it."""
+        """Whether a table has exactly two foreign keys, and no table refers to it."""
         is_named = any(
             link.table == draft.name for other in self._drafts.values() for link in other.links
         )
-        # A key of other columns is a name for the row, so that it is a thing and no pair.
+        # Other columns, such as a key, make the row an entity rather than a pair.
         rest = set(draft.table.columns) - draft.link_columns
         return len(draft.links) == 2 and not rest and not is_named and not draft.time
 
     def _in_order(self, draft: _Draft, names: tuple[str, ...]) -> Table:
-        """The table with its rows in the order of the vertices: a database's are sorted by key."""
+        """The table with its rows in vertex order: those of databases are sorted by key."""
         table = draft.table
         if table.is_ordered or not names:
             return table
@@ -475,7 +474,7 @@ class _Planning:
     def _link(
         self, draft: _Draft, name: str, source: End, target: End, used: set[EdgeType]
     ) -> Link:
-        # Two keys may have one name in the end, such as `a_b` and `a` with `b`.
+        # Two keys may get the same name, such as `a_b`, and `a` with `b`.
         number = 1
         stem = name
         while True:
@@ -496,7 +495,7 @@ class _Planning:
 
 
 def _named_apart(columns: Sequence[Column], *, has_key: bool) -> tuple[Column, ...]:
-    """The columns, with other names for fields that would be called as the time or the key."""
+    """The columns, renaming fields that clash with the time or the key."""
     is_timed = any(c.field == TIME and c.name != TIME for c in columns)
     names = {c.name for c in columns}
     found = []

@@ -1,5 +1,4 @@
-"""Numbers of a table's rows by their keys: what a foreign key holds becomes the number of a
-vertex."""
+"""Row numbers of a table by key, which turn foreign keys into vertices."""
 
 from __future__ import annotations
 
@@ -15,12 +14,12 @@ from .keys import KeyColumn, Matched, as_key
 from .schema import End, VertexTable
 
 NONE = -1
-"""For a row that refers to nothing."""
+"""For a row without a reference."""
 LOST = -2
 """For a key that no row has."""
 
-# Integer keys of this range, or of 16 times the rows, are looked up in an array: 4 bytes each.
-# Joining takes 30 times as long, measured over 10 M rows.
+# Integer keys within this range, or within 16 times the rows, are looked up in an array of 4 bytes
+# each. A join takes 30x longer, measured for 10 M rows.
 _ANY_RANGE = 2**20
 _MOST_SPARSE = 16
 _BLOCK_ROWS = 2**20
@@ -34,7 +33,7 @@ class Kinds:
 
     @classmethod
     def of(cls, connection: Connection, relations: set[str]) -> Kinds:
-        """Ask for them."""
+        """Query the types."""
         return cls({relation: connection.columns(relation) for relation in relations})
 
     def key(self, relation: str, names: tuple[str, ...]) -> list[KeyColumn]:
@@ -43,15 +42,15 @@ class Kinds:
 
 
 class RowNumbers:
-    """The vertices of a table by the columns that other tables refer to.
+    """The vertices of a table by the columns to which other tables refer.
 
     Args:
-        connection: What has the tables.
-        vertex: The table; its keys are there once each.
-        to: The columns that others refer to.
+        connection: Has the tables.
+        vertex: The table, with unique keys.
+        to: The referenced columns.
         kinds: Types of the columns.
-        room: Bytes that a table of numbers may take.
-        store: Makes a column, for numbers that come in another order than rows.
+        room: Bytes for a table of numbers.
+        store: Makes a column, for numbers that come out of order.
     """
 
     def __init__(
@@ -72,7 +71,7 @@ class RowNumbers:
         self._numbers: Array | None = self._by_value(room)
 
     def _by_value(self, room: int) -> Array | None:
-        """Numbers by key, if keys are integers that lie close enough together."""
+        """Row numbers by key, if keys are dense integers."""
         if len(self._columns) != 1 or not self._columns[0].is_number:
             return None
         value = as_key(self._columns[0])
@@ -96,7 +95,7 @@ class RowNumbers:
         return numbers
 
     def of(self, relation: str, end: End) -> Iterator[Array]:
-        """Numbers of what the rows of a relation refer to, in their order, some at a time."""
+        """Numbers of the vertices to which a relation's rows refer, in order, in blocks."""
         columns = self._kinds.key(relation, end.columns)
         if self._numbers is not None and columns[0].is_number:
             yield from self._looked_up(relation, columns[0], self._numbers)
@@ -105,7 +104,7 @@ class RowNumbers:
 
     def _looked_up(self, relation: str, column: KeyColumn, numbers: Array) -> Iterator[Array]:
         key = as_key(column)
-        # Wider integers than 64 bits are no keys of this table.
+        # Integers beyond 64 bits are not keys of this table.
         value = f"coalesce(try_cast({key} as BIGINT), {-(2**63)})"
         ((gaps,),) = self._connection.run(f"select count(*) - count({key}) from {quoted(relation)}")
         gap = f", ({key} is null)::UTINYINT" if gaps else ""
@@ -129,7 +128,7 @@ class RowNumbers:
         row = "row_number() over () - 1 as n"
         ((count,),) = self._connection.run(f"select count(*) from {quoted(relation)}")
         store = self._store("int64")
-        # Joined rows come in any order: each number is written to its row's place.
+        # Joined rows come in any order, so each number is written to its row's place.
         joined = self._connection.batches(
             f"select a.n, coalesce(b.n, case when {gap} then {NONE} else {LOST} end)::BIGINT "
             f"from (select {row}, {keys.here} from {quoted(relation)}) as a left join "

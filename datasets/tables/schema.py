@@ -1,5 +1,4 @@
-"""What tables say of themselves, and the graph that they become: its types, keys, times and
-fields."""
+"""Descriptions of tables, and the schema of their graph: types, keys, times and fields."""
 
 from __future__ import annotations
 
@@ -17,9 +16,9 @@ class ForeignKey:
     """Columns of a table that hold the key of a row of another table, or of the same.
 
     Attributes:
-        columns: The columns that refer.
-        table: Name of the table that is referred to.
-        to: The columns there, in the same order.
+        columns: The referring columns.
+        table: Name of the referenced table.
+        to: The referenced columns, in the same order.
     """
 
     columns: tuple[str, ...]
@@ -32,14 +31,14 @@ class Table:
     """A table as its source describes it; its rows are a relation of a DuckDB connection.
 
     Attributes:
-        name: The name that the source has for it.
+        name: Its name in the source.
         relation: The name of the table or view in the connection, unquoted.
         columns: DuckDB's type of each column, in order.
-        primary_key: Columns that tell rows apart; none where the source names none.
-        foreign_keys: What its columns refer to.
-        time_columns: Columns that the source itself declares as the time of a row.
-        is_ordered: Whether the order of the rows means something, as in a file or a DataFrame. Rows
-            of others, such as a database's, are taken in the order of their primary key.
+        primary_key: Columns of the declared primary key, or empty.
+        foreign_keys: Declared foreign keys.
+        time_columns: Columns that the source declares as the time of a row.
+        is_ordered: Whether the order of rows is meaningful, as in a file or a DataFrame. Rows of
+            other tables, such as a database's, are sorted by primary key.
     """
 
     name: str
@@ -52,7 +51,7 @@ class Table:
 
 
 def alike(names: Iterable[str]) -> tuple[str, str] | None:
-    """Two names that differ by their case alone, or not at all: SQL takes them for one."""
+    """Two names that are equal apart from case, so that SQL confuses them, or None."""
     used: dict[str, str] = {}
     for name in names:
         folded = name.lower()
@@ -67,15 +66,15 @@ class Column:
     """A column of a table, and the field that it becomes.
 
     Attributes:
-        name: The column, or the field where only that is known.
-        kind: DuckDB's type; empty where it is not known.
-        field: The field's name; empty where the column stays behind.
-        dtype: The field's dtype, as NumPy and torch name it.
-        sql: What gives its values without missing ones.
-        width: Numbers in a row of a 2-D field; 0 for a field of one number each.
-        unit: Of times: "seconds", "microseconds" or "nanoseconds" since 1970.
-        words: Of codes: what each stands for, from 0 on.
-        why: Why it stays behind, or what was done to its values.
+        name: The column, or the field if only that is known.
+        kind: DuckDB's type; empty if unknown.
+        field: The field's name; empty if the column is left out.
+        dtype: The field's dtype, as in NumPy and torch.
+        sql: SQL for its values, with missing ones replaced.
+        width: Numbers per row of a 2-D field; 0 for a 1-D field.
+        unit: For times: "seconds", "microseconds" or "nanoseconds" since 1970.
+        words: For codes: the words of codes 0, 1, ...
+        why: Why it is left out, or how its values were changed.
     """
 
     name: str
@@ -90,12 +89,12 @@ class Column:
 
     @property
     def note(self) -> FieldNote | None:
-        """What the field's numbers stand for, where they are times or codes."""
+        """The note of a field of times or codes."""
         return FieldNote(self.unit, self.words) if self.unit or self.words else None
 
     @property
     def holds(self) -> str:
-        """Unit or words of the field, and what was done to it."""
+        """Unit or words of the field, and how it was changed."""
         parts = [self.unit]
         if self.words:
             parts.append(words_text(self.words))
@@ -108,11 +107,11 @@ class VertexTable:
 
     Attributes:
         name: The table, and the vertex type.
-        relation: What has the rows, in the order of the vertices.
-        rows: How many.
-        key: Columns of the primary key; none where rows have no name.
-        time: The column that is the time of a row; empty for none.
-        columns: What became of the other columns.
+        relation: Relation with the rows in vertex order.
+        rows: Number of rows.
+        key: Columns of the primary key, or empty.
+        time: The column with the time of a row, or empty.
+        columns: The other columns and their fields.
     """
 
     name: str
@@ -129,8 +128,8 @@ class End:
 
     Attributes:
         table: The vertex type.
-        columns: Columns of the row that hold the vertex's key; none where the row is the vertex.
-        to: The columns of ``table`` that hold the same.
+        columns: Columns of the row with the vertex's key; empty if the row is the vertex.
+        to: The corresponding columns of ``table``.
     """
 
     table: str
@@ -146,10 +145,10 @@ class Link:
         edge_type: The edge type.
         reverse: The edge type of the other direction.
         table: The table whose rows are edges.
-        relation: What has its rows.
-        source: Where they begin.
-        target: Where they end.
-        count: Rows in which no end is missing.
+        relation: Relation with its rows.
+        source: Source of the edges.
+        target: Destination of the edges.
+        count: Number of rows without a missing end.
     """
 
     edge_type: EdgeType
@@ -163,14 +162,14 @@ class Link:
 
 @dataclass(frozen=True)
 class Schema(tables.Tabled):
-    """What a graph is made of: ``str()`` and notebooks show vertex types, edge types and fields.
+    """The schema of a graph. ``str()`` and notebooks show vertex types, edge types and fields.
 
     Attributes:
         vertices: The vertex types.
         links: The edge types, each with its reverse.
-        edges: Number of edges by edge type, where there are no links to tell.
+        edges: Number of edges by edge type, if there are no links.
         edge_columns: Fields of the edges, likewise.
-        notes: What was inferred, a line each.
+        notes: Inferences, one per line.
     """
 
     vertices: tuple[VertexTable, ...]
@@ -180,7 +179,7 @@ class Schema(tables.Tabled):
     notes: tuple[str, ...] = ()
 
     def text(self) -> str:
-        """The tables of types, edges and fields, and what was inferred, for a terminal."""
+        """Tables of types, edges and fields, and the inferences, for a terminal."""
         return str(self)
 
     def __str__(self) -> str:
@@ -246,8 +245,7 @@ def joined(names: tuple[str, ...]) -> str:
 
 
 def schema_of(graph: Graph) -> Schema:
-    """What is known of a graph: of tables what was found in them, with the fields as they are now;
-    of others types, numbers and fields."""
+    """The schema of a graph with its current fields; from its tables, if it was made from any."""
     known: Schema | None = graph.tables
     if known is not None:
         return _schema_now(known, graph)
@@ -261,7 +259,7 @@ def schema_of(graph: Graph) -> Schema:
 
 
 def _schema_now(known: Schema, graph: Graph) -> Schema:
-    """What was found in tables, with what became of the fields since."""
+    """The schema of tables, updated to the current fields."""
     vertices = tuple(
         replace(vertex, columns=_columns_now(vertex, graph.node_fields(vertex.name)))
         for vertex in known.vertices
@@ -271,7 +269,7 @@ def _schema_now(known: Schema, graph: Graph) -> Schema:
 
 
 def _columns_now(vertex: VertexTable, fields: Fields) -> tuple[Column, ...]:
-    """Columns that stay behind, those whose fields are still theirs, and other fields."""
+    """Columns that are left out, those that still have their fields, and other fields."""
     now = {column.field: column for column in _columns_of(fields)}
     found = []
     for column in vertex.columns:

@@ -1,4 +1,4 @@
-"""Tables as a database describes them, and what an open database can be asked for."""
+"""Databases' descriptions of their tables, and the interface of an open database."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ class SourceColumn:
 
     Attributes:
         name: Its name.
-        declared: The type as the database names it; empty where it has none.
-        kind: What the dialect makes of the type.
+        declared: The type's name in the database, or empty.
+        kind: The dialect's kind of the type.
     """
 
     name: str
@@ -31,11 +31,11 @@ class SourceTable:
     Attributes:
         name: Its name.
         place: Its quoted name in the database, with the schema.
-        columns: Those that are read.
+        columns: Columns to read.
         primary_key: Columns of its key.
-        foreign_keys: What its columns refer to.
+        foreign_keys: Its foreign keys.
         is_view: Whether it is a view.
-        rows: About how many rows it has; for the progress alone.
+        rows: Estimated number of rows, only for progress.
     """
 
     name: str
@@ -54,14 +54,14 @@ class Session(Protocol):
         """All tables and views."""
 
     def copy(self, table: SourceTable, relation: str) -> None:
-        """Make ``relation`` of our connection have the rows of a table."""
+        """Copy the rows of a table into ``relation`` of our connection."""
 
     def close(self) -> None:
         """End the transaction."""
 
 
 def lookup(name: str, names: Sequence[str]) -> str:
-    """A name as it was declared, for databases that do not tell upper from lower case."""
+    """A name as declared, for databases that ignore case."""
     if name in names:
         return name
     return next((n for n in names if n.lower() == name.lower()), name)

@@ -1,5 +1,4 @@
-"""A table as the task of a graph: its rows are seeds with labels, divided in the order of time; and
-features for the model."""
+"""A table as a graph's task: its rows are labelled seeds, split by time; and default features."""
 
 from __future__ import annotations
 
@@ -25,21 +24,21 @@ from .schema import Column, Schema, VertexTable
 LABEL = "label"
 FEATURES = "feat"
 
-# Words of a column of `feat`, one column for each; more of them are better embedded by the model.
+# Maximal words of a field to one-hot encode in `feat`; more are better embedded by the model.
 _MOST_WORDS = 32
-# Vertices of a type that `pagraph train` learns an embedding for each of; others get a column of
-# ones where they have no other feature.
+# Maximal vertices of a type for which `pagraph train` learns embeddings. Larger types without other
+# features get a column of ones.
 _MOST_EMBEDDED = 2**18
 _BLOCK_ROWS = 2**16
 
 
 @dataclass(frozen=True)
 class Asked:
-    """A task as it was found in a schema.
+    """A task, resolved in a schema.
 
     Attributes:
         table: The vertex type of the seeds.
-        label: The column with their labels.
+        label: The column of their labels.
         shares: Shares of the seeds for training, validation and testing.
     """
 
@@ -58,8 +57,8 @@ def with_label(
     """The schema with the field ``label`` for the label's column, and the task.
 
     Raises:
-        FormatError: A label is no class.
-        ValueError: The column is a key or the time, or its values are no classes.
+        FormatError: A label is not a class.
+        ValueError: The column is a key or the time, or its values are not classes.
     """
     shown = printable(f"{table}.{label}")
     vertex = next((v for v in schema.vertices if v.name == table), None)
@@ -91,7 +90,7 @@ def with_label(
 
 
 def _apart(column: Column) -> Column:
-    """Another column, which must not have the name of a field of the task."""
+    """A column, renamed if it clashes with a field of the task."""
     taken = (LABEL, *(f"{part}_mask" for part in PARTS))
     return replace(column, field=f"{column.field}_") if column.field in taken else column
 
@@ -99,7 +98,7 @@ def _apart(column: Column) -> Column:
 def _notes(
     connection: Connection, schema: Schema, vertex: VertexTable, label: str
 ) -> Iterator[str]:
-    """What a user has to know about the times of a task."""
+    """Warnings about the times of a task."""
     shown = printable(vertex.name)
     if not vertex.time:
         yield (
@@ -109,7 +108,7 @@ def _notes(
         return
     time = quoted(vertex.time)
     rows = quoted(vertex.relation)
-    # What was written into a row after its time tells what came of it.
+    # Values that were written after a row's time may leak its outcome.
     for column in vertex.columns:
         if family(column.kind) != "time" or column.name == vertex.time:
             continue
@@ -147,10 +146,10 @@ def _kind(vertex: VertexTable) -> str:
 
 
 def set_task(graph: Graph, task: Asked, scratch: Scratch | None) -> None:
-    """Give a graph the masks of a task, and each type features where it has none.
+    """Add the masks of a task, and features for types without any.
 
     Raises:
-        ValueError: A set is empty, since too few times differ.
+        ValueError: A set is empty, for lack of distinct times.
     """
     fields = graph.node_fields(task.table)
     known = fields[LABEL].numpy() >= 0
@@ -161,8 +160,8 @@ def set_task(graph: Graph, task: Asked, scratch: Scratch | None) -> None:
     for part, mask in zip(PARTS, masks, strict=True):
         if mask.any():
             fields[f"{part}_mask"] = torch.from_numpy(mask)
-    # Rows that refer to others are events, of which each comes once: an embedding that is learned
-    # for each says nothing about the next. What is only referred to may learn one.
+    # Rows that refer to others are events, which occur once, so learned embeddings would not
+    # generalise. Types that are only referred to may have one.
     events = {link.source.table for link in graph.tables.links}
     for ntype in graph.node_types:
         count = graph.num_nodes_of(ntype)
@@ -171,10 +170,12 @@ def set_task(graph: Graph, task: Asked, scratch: Scratch | None) -> None:
 
 
 def _masks_in_time(known: Array, times: Array, shares: Sequence[float]) -> Iterator[Array]:
-    """The rows of each set: the earliest for training, the latest for testing. Rows of one time are
-    in one set, so that sets are about as large as asked for."""
+    """Masks of the sets: the earliest rows for training, the latest for testing.
+
+    Rows of one time are in one set, so sizes are approximate.
+    """
     ordered = np.sort(times[known])
-    # The number of rows up to each time.
+    # Cumulative number of rows at each time.
     is_last = np.append(ordered[1:] != ordered[:-1], bool(len(ordered)))
     before = np.flatnonzero(is_last) + 1
     wanted = sum(share > 0 for share in shares)
@@ -192,7 +193,7 @@ def _masks_in_time(known: Array, times: Array, shares: Sequence[float]) -> Itera
         total += share
         wanted -= 1
         nearest = int(np.abs(before - total * len(ordered)).argmin())
-        # Each set has a time at least, also those that follow.
+        # Each set, also later ones, gets at least one time.
         last = min(max(nearest, first), len(before) - 1 - wanted)
         earliest, latest = ordered[before[[first, last]] - 1]
         yield known & (times >= earliest) & (times <= latest)
@@ -214,7 +215,7 @@ def _drawn_masks(known: Array, shares: Sequence[float]) -> Iterator[Array]:
 
 
 def _set_features(fields: Fields, count: int, scratch: Scratch | None, *, with_ones: bool) -> None:
-    """The field ``feat`` of numbers, shifted and scaled, and of words, a column each."""
+    """Set ``feat`` from standardised numbers and one-hot words."""
     if FEATURES in fields:
         return
     parts = [_Part.of(rows, fields.notes.get(name)) for name, rows in _inputs(fields)]
@@ -231,7 +232,7 @@ def _set_features(fields: Fields, count: int, scratch: Scratch | None, *, with_o
 
 
 def _inputs(fields: Fields) -> Iterator[tuple[str, Tensor]]:
-    """The fields that features are made of: no keys, times, labels and masks."""
+    """The input fields of features: all but keys, times, labels and masks."""
     for name, rows in fields.items():
         note = fields.notes.get(name, FieldNote())
         if name in (TIME, LABEL, ORIGINAL_ID) or is_mask(name) or note.unit or rows.dim() > 2:
@@ -242,7 +243,7 @@ def _inputs(fields: Fields) -> Iterator[tuple[str, Tensor]]:
 
 @dataclass(frozen=True)
 class _Part:
-    """Columns of the features that one field makes."""
+    """Feature columns from one field."""
 
     rows: Tensor
     width: int
@@ -252,7 +253,7 @@ class _Part:
 
     @classmethod
     def of(cls, rows: Tensor, note: FieldNote | None) -> _Part:
-        """Measure a field; blocks of its rows are read once."""
+        """Compute the statistics of a field in one pass."""
         words = len(note.words) if note else 0
         width = words or (rows.shape[1] if rows.dim() == 2 else 1)
         sums = np.zeros((3, width))
@@ -266,12 +267,12 @@ class _Part:
         count = np.maximum(sums[0], 1)
         mean = sums[1] / count
         deviation = np.sqrt(np.maximum(sums[2] / count - np.square(mean), 0))
-        # A column of one value stays 0 everywhere, and rounding makes no noise of it.
+        # A constant column becomes 0, rather than amplified rounding errors.
         is_flat = deviation <= 1e-9 * np.abs(mean)
         return cls(rows, width, words, mean, np.where(is_flat, np.inf, deviation))
 
     def read(self, begin: int, end: int) -> Array:
-        """Some rows; what is missing is 0, the mean."""
+        """A block of rows, with 0 (the mean) for missing values."""
         block = self.rows[begin:end].numpy()
         if self.num_words:
             words: Array = (block[:, None] == np.arange(self.num_words)).astype(np.float32)

@@ -1,4 +1,4 @@
-"""Text with columns as a relation of DuckDB: from its file, or unpacked and tidied on the way."""
+"""Text with columns as a DuckDB relation: from its file, or through a pipe that normalises it."""
 
 from __future__ import annotations
 
@@ -21,25 +21,24 @@ from ...system.progress import Progress
 from ..text_blocks import LINE_LIMIT, cut, is_packed, read_blocks, separator_of
 from .connection import Connection, text_literal
 
-# Linux's number for it; Python names it from 3.10 on, but not on every system.
+# Linux's F_SETPIPE_SZ, which Python has from 3.10 on, but not on every system.
 _SET_PIPE_SIZE = 1031
-# The most that an ordinary user may ask for: fewer switches between the writer and DuckDB.
+# The limit for ordinary users. Larger pipes need fewer switches between writer and DuckDB.
 _PIPE_BYTES = 2**20
-# A character of no text: lines are read whole, and divided behind that.
+# A character that texts do not contain, so that lines are read whole.
 _NO_SEPARATOR = "\x01"
-# Text that DuckDB reads and then parses. Of its own 32 MiB, who writes into a pipe waits while they
-# are parsed.
+# DuckDB's buffer. With its default of 32 MiB, a pipe's writer would wait while it is parsed.
 _BUFFER_BYTES = 2**22
 
-# Lines of blanks and of number signs alone, in front of a table.
+# Lines with only blanks and number signs, before a table.
 _BLANK = re.compile(rb"\A(?:[ #]*[\r\n]+)*")
 _LINE_END = re.compile(rb"[\r\n]")
 _SCANNED_BYTES = 2**22
-# DuckDB reads any number of leading zeros, which an id may not have.
+# DuckDB accepts any number of leading zeros; ids do not.
 _LONG_DIGITS = b"0" * 20
-# A line in which a quotation mark is left open.
+# A line with an unclosed quotation mark.
 _OPEN_QUOTE = re.compile(rb'^[^"\n]*"(?:[^"\n]*"[^"\n]*")*[^"\n]*$', re.MULTILINE)
-# A quotation mark between blanks and a separator, where blanks do not separate.
+# A quotation mark with blanks between it and a separator, if blanks do not separate.
 _LOOSE_QUOTE = {
     mark: re.compile(rb'(?:^|%b)[%b]+"|"[%b]+(?:%b|$)' % (mark, blank, blank, mark), re.MULTILINE)
     for mark, blank in ((b",", b" \t"), (b";", b" \t"), (b"\t", b" "))
@@ -47,27 +46,26 @@ _LOOSE_QUOTE = {
 
 
 class OtherLinesError(Exception):
-    """The lines of a text are not of the shape that a way reads."""
+    """A text's lines do not have the shape that a way reads."""
 
 
 @dataclass
 class PlainText:
-    """Text of digits, minus signs, points, separators and ends of lines alone, without a number too
-    long for an integer.
+    """Text with only digits, minus signs, points, separators and line ends, and no long numbers.
 
-    In such a text DuckDB's integers are what everybody reads, where there is no point: it takes 1.7
-    as 2. So points are counted, and those that are known to be of fractions compared.
+    In such a text, DuckDB parses integers correctly, except that it reads 1.7 as 2. So points are
+    counted, and compared with those in columns of fractions.
 
     Attributes:
         separator: One character.
-        points: How many were seen.
+        points: Number of points seen.
     """
 
     separator: str
     points: int = 0
 
     def checked(self, data: bytes) -> bytes:
-        """The same bytes, counted; OtherLinesError where they are something else."""
+        """The same bytes, with points counted; OtherLinesError for other text."""
         allowed = b"0123456789.-\n" + self.separator.encode()
         if data.translate(None, allowed) or _LONG_DIGITS in data:
             raise OtherLinesError
@@ -75,8 +73,10 @@ class PlainText:
         return data
 
     def is_in(self, path: StrPath, begin: int) -> bool:
-        """Whether a file that is not packed is this from ``begin`` on; 0.15 s for 10 million lines
-        of two integers."""
+        """Whether an uncompressed file is such a text from ``begin`` on.
+
+        Takes 0.15 s for 10 million lines of two integers.
+        """
         last = b""
         with open_plain(path) as file, contextlib.suppress(OtherLinesError):
             file.seek(begin)
@@ -90,15 +90,15 @@ class PlainText:
 
 @dataclass(frozen=True)
 class TextLines:
-    """How the lines of a text are divided into columns ``c0``, ``c1`` and so on, all texts.
+    """How lines are split into text columns ``c0``, ``c1``, ...
 
-    An empty column is NULL, and so is an empty quoted one.
+    An empty column is NULL, even if quoted.
 
     Attributes:
         separator: One character.
         width: Number of columns; lines with more or fewer are errors.
-        quoted: Whether ``"`` around a column lets it hold separators.
-        integers: Places of columns that DuckDB parses as integers.
+        quoted: Whether columns in ``"`` may contain separators.
+        integers: Columns that DuckDB parses as integers.
     """
 
     separator: str
@@ -107,11 +107,11 @@ class TextLines:
     integers: frozenset[int] = frozenset()
 
     def of(self, source: str, skip: int = 0) -> str:
-        """The relation, for SQL; nothing is guessed.
+        """The relation, in SQL, without any guessing by DuckDB.
 
         Args:
             source: A path.
-            skip: Lines to leave out at the beginning.
+            skip: Number of first lines to skip.
         """
         quote = '"' if self.quoted else ""
         kinds = ("BIGINT" if place in self.integers else "VARCHAR" for place in range(self.width))
@@ -130,14 +130,14 @@ def whole_lines() -> TextLines:
 
 @dataclass(frozen=True)
 class TableHead:
-    """The first line of a table that is not empty.
+    """The first non-empty line of a table.
 
     Attributes:
-        begin: Where it begins in the file's first lines.
-        behind: Where it ends.
+        begin: Its start in the file's first lines.
+        behind: Its end.
         words: Its words.
-        separator: What stands between columns; None: blanks, as many as there are.
-        is_comment: Whether it begins with a number sign, as names of columns may.
+        separator: Separator of columns; None: runs of blanks.
+        is_comment: Whether it starts with a number sign, as headers may.
     """
 
     begin: int
@@ -148,14 +148,14 @@ class TableHead:
 
     @classmethod
     def of(cls, data: bytes) -> TableHead:
-        """Find it; columns end at tabs, commas or semicolons, else at blanks."""
+        """Find the line; columns end at tabs, commas or semicolons, else at blanks."""
         blank = _BLANK.match(data)
         begin = blank.end() if blank else 0
         line = _LINE_END.split(data[begin:], maxsplit=1)[0]
         text = line.decode("utf-8", "replace").lstrip("# ").rstrip("\r ")
         separator = separator_of(line)
         if separator is None and " " not in text:
-            separator = ","  # of one column
+            separator = ","  # a single column
         words = [word.strip(' "') for word in cut(text, separator)]
         return cls(begin, begin + len(line), words, separator, line.lstrip().startswith(b"#"))
 
@@ -166,9 +166,9 @@ class Way:
 
     Attributes:
         lines: Their shape.
-        source: Opens what DuckDB reads.
-        skip: Lines to leave out at its beginning.
-        plain: What all of its text is known to be, behind the source's end.
+        source: Opens the path that DuckDB reads.
+        skip: Number of first lines to skip.
+        plain: The text's guaranteed form, valid once the source is read.
     """
 
     lines: TextLines
@@ -178,28 +178,28 @@ class Way:
 
     @property
     def is_direct(self) -> bool:
-        """Whether DuckDB reads the file itself, and nobody else sees how far it is."""
+        """Whether DuckDB reads the file itself, so that we do not see its progress."""
         return self.source.func is file_source  # type: ignore[attr-defined]
 
     @contextlib.contextmanager
     def relation(self) -> Iterator[str]:
-        """The lines as a relation, for SQL."""
+        """The lines as a relation, in SQL."""
         with self.source() as source:
             yield self.lines.of(source, self.skip)
 
 
 @contextlib.contextmanager
 def file_source(path: StrPath) -> Iterator[str]:
-    """The path of a file that DuckDB reads itself, with all threads.
+    """A path by which DuckDB reads a file itself, with all threads.
 
-    It is the open file's: a name may hold characters that DuckDB takes for a pattern.
+    It is the open file's descriptor, since names may contain glob characters.
     """
     with open_plain(path) as file:
         yield f"/dev/fd/{file.fileno()}"
 
 
 def direct_way(path: StrPath, lines: TextLines, data: bytes, begin: int) -> Way:
-    """The way by which DuckDB reads a file itself, from ``begin`` in its first lines on."""
+    """The way in which DuckDB reads a file itself, from ``begin`` in its first lines on."""
     rest = data[begin:]
     begin += len(rest) - len(rest.lstrip(b"\r\n"))
     return Way(lines, partial(file_source, path), data.count(b"\n", 0, begin))
@@ -220,11 +220,11 @@ def column_ways(
     Args:
         path: The file.
         data: Its first lines.
-        begin: Where the columns begin in them.
-        separator: What stands between columns; None: blanks, as many as there are.
+        begin: Start of the columns in them.
+        separator: Separator of columns; None: runs of blanks.
         width: Number of columns.
-        tidy: Makes lines as Unix ends them of a block's. Default: nothing more.
-        progress: Called with the bytes read from the disk and the file's size, where we read them.
+        tidy: Normalises a block to Unix lines. Default: only the line ends.
+        progress: Called with the bytes read from the disk and the file's size, if we read it.
     """
     is_clean = ends_alike(data) and not is_packed(path)
     if is_clean and (separator is None or not has_quotes(path)):
@@ -241,12 +241,12 @@ def piped(
     begin: int = 0,
     progress: Progress | None = None,
 ) -> Callable[[], AbstractContextManager[str]]:
-    """What opens :func:`piped_source`."""
+    """A function that opens :func:`piped_source`."""
     return partial(piped_source, path, change, begin=begin, progress=progress)
 
 
 def has_quotes(path: StrPath) -> bool:
-    """Whether a file that is not packed has a quotation mark."""
+    """Whether an uncompressed file has a quotation mark."""
     with open_plain(path) as file:
         return any(b'"' in data for data in iter(partial(file.read, _SCANNED_BYTES), b""))
 
@@ -259,19 +259,19 @@ def piped_source(
     begin: int,
     progress: Progress | None,
 ) -> Iterator[str]:
-    """The path of a pipe into which a thread writes the file's lines, unpacked and changed.
+    """The path of a pipe into which a thread writes the file's lines, decompressed and changed.
 
-    Half as fast as :func:`file_source`, as DuckDB reads a pipe with one thread.
+    Half as fast as :func:`file_source`, since DuckDB reads a pipe with one thread.
 
     Args:
         path: The file.
-        change: Gets the bytes of some whole lines; returns those to be read.
-        begin: Where they begin in the file's first lines.
+        change: Maps blocks of whole lines to the bytes to be read.
+        begin: Start of the lines in the file's first lines.
         progress: Called with the bytes read from the disk and the file's size.
 
     Raises:
-        Exception: What the thread was stopped by, at the end of the ``with`` block: it is the cause
-            of what DuckDB says of a text that ends early.
+        Exception: The thread's error, at the end of the ``with`` block. It caused DuckDB's error
+            about a text that ends early.
     """
     reading, writing = os.pipe()
     fcntl.fcntl(writing, _SET_PIPE_SIZE, _PIPE_BYTES)
@@ -289,7 +289,7 @@ def piped_source(
     def write() -> None:
         try:
             with ThreadPoolExecutor(1) as pool:
-                # While a block is written the next one is unpacked.
+                # While a block is written, the next one is decompressed.
                 ready = pool.submit(next_lines)
                 while (lines := ready.result()) is not None and not stopped.is_set():
                     ready = pool.submit(next_lines)
@@ -309,7 +309,7 @@ def piped_source(
         if not failures:
             raise
     finally:
-        # The writer may wait for room in the pipe, and DuckDB hold its end open: this makes room.
+        # Drain the pipe: the writer may be blocked while DuckDB keeps its end open.
         stopped.set()
         os.set_blocking(reading, False)
         while thread.is_alive():
@@ -323,14 +323,14 @@ def piped_source(
 
 @contextlib.contextmanager
 def streamed(way: Way) -> Iterator[tuple[Connection, str]]:
-    """A connection for lines that are read once, in batches, and the relation of these."""
-    # It needs no room, and never spills.
+    """A connection and relation for lines that are read once, in batches."""
+    # No room needed: it never spills.
     with Connection(0) as connection, way.relation() as relation:
         yield connection, relation
 
 
 def batches_of(connection: Connection, query: str) -> Iterator[list[Array]]:
-    """The batches of a query over lines; OtherLinesError where DuckDB cannot read one."""
+    """The batches of a query over lines; OtherLinesError if DuckDB cannot read a line."""
     try:
         yield from connection.batches(query)
     except FormatError:
@@ -338,37 +338,37 @@ def batches_of(connection: Connection, query: str) -> Iterator[list[Array]]:
 
 
 def ends_alike(data: bytes) -> bool:
-    """Whether all lines of a text end as Unix's, or all as Windows': DuckDB refuses others."""
+    """Whether all lines have Unix ends, or all have Windows ends; DuckDB refuses others."""
     returns = data.count(b"\r")
     return returns == 0 or returns == data.count(b"\r\n") == data.count(b"\n")
 
 
 def unix_lines(data: bytes) -> bytes:
-    """Lines as Unix ends them."""
+    """Lines with Unix line ends."""
     if b"\r" not in data:
         return data
     return data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
 
 
 def unpadded(data: bytes) -> bytes:
-    """Lines with one space between words, and none around them."""
+    """Lines with single spaces between words, and none around them."""
     data = unix_lines(data).replace(b"\t", b" ")
-    # Several times as fast as a regular expression.
+    # Several times faster than a regular expression.
     while b"  " in data:
         data = data.replace(b"  ", b" ")
     return data.replace(b"\n ", b"\n").replace(b" \n", b"\n").lstrip(b" ")
 
 
 def has_open_quote(data: bytes) -> bool:
-    """Whether a line has an odd number of quotation marks: a field may go on in the next one."""
+    """Whether a line has an odd number of quotation marks, so that a field may continue."""
     return b'"' in data and _OPEN_QUOTE.search(data) is not None
 
 
 def closed_quotes(separator: str, data: bytes) -> bytes:
-    """The same lines; OtherLinesError where DuckDB would divide them otherwise than line by line.
+    """The same lines; OtherLinesError if DuckDB would split them differently.
 
-    A stray quotation mark must not swallow the lines behind it. One with blanks in front of it is a
-    part of the word, which DuckDB sees otherwise.
+    A stray quotation mark must not swallow later lines. After blanks it is part of the word, which
+    DuckDB handles differently.
     """
     if b'"' not in data:
         return data

@@ -1,4 +1,4 @@
-"""Numbers in columns of text, as the rule of dtypes wants them: what is an integer stays exact."""
+"""SQL that parses numbers in text columns; integers stay exact."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from ...system.arrays import Array
 from ..numbers import FIELD_BYTES, WIDE, Column, NumberField
 
 MOST_CHARACTERS = 1000
-"""Of a number in a table: Python takes quadratic time for an integer's digits."""
+"""Maximal length of a number in a table: Python parses integers in quadratic time."""
 
-# What a text is, as :func:`number_columns` says it.
+# Kinds of text in :func:`number_columns`.
 _INTEGER = 1
 FRACTION = 2
-"""What :func:`number_columns` says of a fraction."""
+"""Kind of a fraction in :func:`number_columns`."""
 _OTHER = 3
 KINDER = ("_", "(", "+-")
-"""Signs of what DuckDB takes for numbers, and nobody else does: 1_000, nan(1) and +-1."""
-# An integer beyond 64 bits: a float would round it in silence.
+"""Signs of texts that only DuckDB accepts as numbers: 1_000, nan(1) and +-1."""
+# An integer beyond 64 bits: a float would round it silently.
 _TOO_WIDE = 4
 
 
@@ -26,10 +26,10 @@ class NoIntegerError(Exception):
 
 
 def integer_columns(column: str) -> str:
-    """An id of text, for SQL: its integer, and whether it is none of 64 bits (0 or 1).
+    """An id in text, in SQL: its integer, and whether it is not a 64-bit integer (0 or 1).
 
-    DuckDB's cast is kinder than an id may be: it takes 1.7 as 2, 1e3 as 1000 and 0x10 as 16. Mostly
-    the integer's own text is the id, which is quicker to compare than to match a pattern.
+    DuckDB's cast is too lenient: it accepts 1.7 as 2, 1e3 as 1000 and 0x10 as 16. Usually the
+    integer prints as the id, which is faster to compare than to match a pattern.
     """
     value = f"try_cast({column} AS BIGINT)"
     is_integer = (
@@ -41,10 +41,12 @@ def integer_columns(column: str) -> str:
 
 
 def number_columns(column: str, *, empty_is_nan: bool = False, longest: int = FIELD_BYTES) -> str:
-    """A number of text, for SQL: as an integer, as a float, and what it is; see
-    :func:`numbers_of`. An empty text is none, or NaN, and one of more characters is none."""
-    # Fractions are known by their point, integers by their own text: each is cast once, and of
-    # most columns nothing else is looked at.
+    """A number in text, in SQL: as an integer, as a float, and its kind; see :func:`numbers_of`.
+
+    An empty text is no number or NaN. A text longer than ``longest`` is no number.
+    """
+    # A point marks fractions, and integers print as their text. So each is cast once, and most
+    # columns need no further checks.
     has_point = f"contains({column}, '.')"
     integer = f"CASE WHEN {has_point} THEN NULL ELSE try_cast({column} AS BIGINT) END"
     is_plain = f"({integer})::VARCHAR = {column}"
@@ -63,7 +65,7 @@ def number_columns(column: str, *, empty_is_nan: bool = False, longest: int = FI
 
 
 def plain_columns(column: str, *, is_integer: bool) -> str:
-    """The same in a :class:`~.text.PlainText`, of a column that is an integer, or a text."""
+    """The same in a :class:`~.text.PlainText`, for a column of integers or of text."""
     if is_integer:
         value = f"coalesce({column}, 0)"
         kind = f"CASE WHEN {column} IS NULL THEN {_OTHER} ELSE {_INTEGER} END"
@@ -80,8 +82,10 @@ def plain_columns(column: str, *, is_integer: bool) -> str:
 
 
 def real_columns(column: str, *, empty_is_nan: bool = False, longest: int = FIELD_BYTES) -> str:
-    """The same of a fraction: as a float, and whether it is none (0 or 1); texts have no sign of
-    :data:`KINDER`."""
+    """The same for fractions: as a float, and whether it is no number (0 or 1).
+
+    Texts must not have a sign of :data:`KINDER`.
+    """
     value = f"try_cast({column} AS DOUBLE)"
     wrong = f"{value} IS NULL AND {column} <> ''" if empty_is_nan else f"{value} IS NULL"
     wrong += f" OR strlen({column}) > {longest}"
@@ -91,11 +95,11 @@ def real_columns(column: str, *, empty_is_nan: bool = False, longest: int = FIEL
 def numbers_of(
     field: NumberField, integers: Array, reals: Array, kinds: Array
 ) -> tuple[Column, int]:
-    """The numbers of :func:`number_columns`: int64 where all are integers, else float64.
+    """The numbers of :func:`number_columns`: int64 if all are integers, else float64.
 
     Returns:
-        The numbers, and the place of one that is no number, or that no dtype holds beside the
-        others; -1 if there is none.
+        The numbers, and the place of one that is not a number, or that no dtype holds with the
+        others, or -1.
     """
     refused = kinds == _OTHER
     if field.is_float:
@@ -105,7 +109,7 @@ def numbers_of(
         return integers, _first(refused)
     is_integer = kinds == _INTEGER
     refused |= is_integer & ((integers >= WIDE) | (integers <= -WIDE))
-    # The text "-0" is the integer 0, which has no sign.
+    # The text "-0" is the integer 0, without a sign.
     return np.where(is_integer & (integers == 0), 0.0, reals), _first(refused)
 
 

@@ -1,4 +1,4 @@
-"""The static cache: which rows are cached, how many of each field, and when that is decided."""
+"""The static cache: which rows of which fields are cached, and when that is decided."""
 
 from ..features.field import FieldRows
 from .division import Demand, divide

@@ -1,4 +1,4 @@
-"""Chooses which rows of each field are cached, under one budget."""
+"""Choice of the rows of each field to cache, under one budget."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .division import Demand, divide
 
 
 class Role(enum.Flag):
-    """The rows of a batch that are read of a field, which may have both roles.
+    """Which rows of a field a batch reads. A field may have both roles.
 
     INPUT: rows of the input nodes, or of the edges of all blocks. OUTPUT: rows of the seeds.
     """
@@ -31,8 +31,10 @@ class Role(enum.Flag):
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
-    """A field that is worth caching, with its present values ``seen`` and rows; ``stored``: as the
-    cache keeps them."""
+    """A field that is worth caching.
+
+    ``seen`` has its current values and ``base`` reads them; ``stored`` is the form in the cache.
+    """
 
     field: Field
     type: RowType
@@ -43,13 +45,12 @@ class Candidate:
 
     @property
     def cached_bytes(self) -> int:
-        """Bytes that one row takes in the cache."""
+        """Bytes of one cached row."""
         return self.stored.row_bytes
 
 
 Outputs = Callable[[RowType], Tensor | None]
-"""Reads an epoch of each row of a type as a seed, shape ``(num_rows,)``; None where they are not
-known."""
+"""Reads per epoch of each row of a type as a seed, shape ``(num_rows,)``; None if unknown."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,11 +59,11 @@ class Index:
 
     Attributes:
         ids: Shape ``(n,)``, int64, most valuable first.
-        slots: The table from id to place.
-        scores: Shape ``(n,)``, float32: reads an epoch expected of each as an input. None: not
-            known.
-        total: The sum over all vertices of the type. None: the ranking leaves some out.
-        device_slots: The table on the accelerator where the rows are cached; None: not there.
+        slots: Table from id to slot.
+        scores: Expected reads per epoch of each as an input, shape ``(n,)``, float32. None:
+            unknown.
+        total: Sum of the scores over all vertices of the type. None: the ranking omits some.
+        device_slots: Copy of the table on the accelerator, if rows are cached there.
     """
 
     ids: Tensor
@@ -79,24 +80,23 @@ class Index:
         slots = slots_for(ids, num_rows if len(ids) else 0)
         if ranking.scores is None or not ranking.per_epoch:
             return cls(ids, slots)
-        # Of a ranking that leaves rows out, nobody knows how often these are read.
+        # Reads of rows that the ranking omits are unknown.
         total = float(ranking.scores.sum()) if len(ranking.ids) == num_rows else None
         return cls(ids, slots, ranking.scores[:count].float(), total)
 
     @property
     def table_bytes(self) -> int:
-        """Bytes of the table where the rows are."""
+        """Bytes of the table from id to slot."""
         return self.slots.numel() * self.slots.element_size()
 
     def cache(self, rows: Tensor) -> FeatureCache:
-        """A cache of the first rows of this order."""
+        """A cache of ``rows``, the first of this order."""
         return FeatureCache(rows, self.slots, self.device_slots)
 
     def expected(
         self, role: Role, count: int, seeds: Tensor | None
     ) -> tuple[float | None, float | None]:
-        """Expected reads an epoch of a field of this role, and of its first ``count`` rows; None
-        where not known."""
+        """Expected reads per epoch of a field, and of its first ``count`` rows; None: unknown."""
         reads: float | None = 0.0
         hits = 0.0
         if Role.INPUT in role:
@@ -105,7 +105,7 @@ class Index:
             reads = self.total
             hits = float(self.scores[:count].double().sum())
             if reads is not None:
-                hits = min(reads, hits)  # the scores are float32, and may be rounded up
+                hits = min(reads, hits)  # float32 scores may be rounded up
         if Role.OUTPUT in role:
             if seeds is None:
                 return None, None
@@ -116,8 +116,7 @@ class Index:
 
 @dataclass(frozen=True, eq=False)
 class Choice:
-    """The rows to cache: the vertices of each type of which any are, and the number of rows, at
-    least 1, by field."""
+    """The rows to cache: an index for each cached type, and the number of rows by field (>= 1)."""
 
     indices: Mapping[RowType, Index] = field(default_factory=dict)
     rows: Mapping[Hashable, int] = field(default_factory=dict)
@@ -128,12 +127,14 @@ class Choice:
         return sum(index.table_bytes for index in self.indices.values())
 
     def sent(self, ring: StagingRing, known: Choice) -> Choice:
-        """With all tables on an accelerator too, sent on the current stream unless a ``known``
-        choice has them."""
+        """This choice with its tables on an accelerator, uploaded on the current stream.
+
+        Tables that the ``known`` choice already has there are reused.
+        """
         indices = {}
         for row_type, index in self.indices.items():
             old = known.indices.get(row_type)
-            # Comparing two tables in memory is cheaper than sending one.
+            # Comparing two tables in memory is cheaper than uploading one.
             if old is not None and torch.equal(old.slots, index.slots):
                 table = old.device_slots
             else:
@@ -143,9 +144,8 @@ class Choice:
 
 
 def memoized(rank: Rank) -> Rank:
-    """``rank``, called once for each type: to rank may take seconds, and several sizes may be
-    tried."""
-    # None: a type that `rank` gave nothing for, and is not asked about again.
+    """``rank``, called once per type: ranking may take seconds, and several sizes may be tried."""
+    # None: `rank` returned nothing for this type.
     known: dict[RowType, Ranking | None] = {}
 
     def ranked(types: Collection[RowType]) -> Mapping[RowType, Ranking]:
@@ -167,22 +167,22 @@ def choose(
     pays_tables: bool,
     ranks_all: bool = False,
 ) -> Choice:
-    """The rows to cache.
+    """Choose the rows to cache.
 
-    Where all scores are reads an epoch, fields of one type that are read differently (features,
-    labels) get as many rows each as saves most; elsewhere all fields of a type are cached for the
-    same vertices.
+    If all scores are reads per epoch, fields of one type that are read differently (features and
+    labels) get the numbers of rows that save most. Otherwise all fields of a type are cached for
+    the same vertices.
 
     Args:
         nbytes: Bytes to spend.
         found: The fields, by key.
-        num_rows: Type to its number of rows.
-        rank: Only called for types of which a row fits; not if ``ranks_all`` (none left out) and
-            all rows fit.
+        num_rows: Number of rows of each type.
+        rank: Called only for types with a row that fits.
         outputs: Reads of the seeds.
         pays_tables: Whether tables are paid from ``nbytes``.
+        ranks_all: ``rank`` omits no row. It is not called if all rows fit.
     """
-    # To rank may take seconds: types of which not even the narrowest row fits are left out first.
+    # Ranking may take seconds, so first drop types whose narrowest row does not fit.
     widths: dict[RowType, list[int]] = {}
     for candidate in found.values():
         widths.setdefault(candidate.type, []).append(candidate.cached_bytes)
@@ -198,7 +198,7 @@ def choose(
         if any(c.type == t and Role.OUTPUT in c.role for c in wanted.values())
     }
     if ranks_all and _all_fit(nbytes, widths, num_rows, pays_tables):
-        # Where everything fits, any order does.
+        # If everything fits, any order will do.
         rankings = {t: Ranking(torch.arange(num_rows[t], device="cpu")) for t in types}
     else:
         rankings = _rankings(types, wanted, rank, seeds)
@@ -228,7 +228,7 @@ def _all_fit(
     num_rows: Mapping[RowType, int],
     pays_tables: bool,
 ) -> bool:
-    """Whether there are only vertices, and room for all rows of all fields."""
+    """Whether all types are vertex types, and all rows of all fields fit."""
     needed = sum(num_rows[t] * (sum(w) + SLOT_BYTES * pays_tables) for t, w in widths.items())
     return all(isinstance(t, str) for t in widths) and needed <= nbytes
 
@@ -239,8 +239,10 @@ def _rankings(
     rank: Rank,
     seeds: Mapping[RowType, Tensor | None],
 ) -> dict[RowType, Ranking]:
-    """The order of each type, scores comparable; of edges that are only read as seeds it is known
-    without ``rank``."""
+    """The ranking of each type, with comparable scores.
+
+    Edges that are read only as seeds are ranked by these reads, without ``rank``.
+    """
     known: dict[RowType, Ranking] = {}
     inputs = {candidate.type for candidate in wanted.values() if Role.INPUT in candidate.role}
     for t in types:
@@ -250,8 +252,8 @@ def _rankings(
     asked = [t for t in types if t not in known]
     ranked = rank(asked) if asked else {}
     rankings = known | {t: ranked[t] for t in asked if t in ranked and len(ranked[t].ids)}
-    # Reads of one type cannot be weighed against another's scores that are only proportional to
-    # reads: each order then counts by rank alone.
+    # Reads of one type are not comparable with scores of another that are only proportional to
+    # reads. Then only the order counts.
     if len({ranking.per_epoch for ranking in rankings.values()}) > 1:
         return {
             t: replace(ranking, scores=None, per_epoch=False) for t, ranking in rankings.items()
@@ -262,8 +264,10 @@ def _rankings(
 def _groups(
     candidates: Mapping[Hashable, Candidate], rankings: Mapping[RowType, Ranking]
 ) -> list[dict[Hashable, Candidate]]:
-    """Fields that are cached for the same vertices: of one type and, if reads are known, read alike
-    and as dear."""
+    """Group the fields that are cached for the same vertices.
+
+    They share a type and, if reads are known, the role and the cost per byte saved.
+    """
     groups: dict[Hashable, dict[Hashable, Candidate]] = {}
     for key, candidate in candidates.items():
         kind: Hashable = candidate.type
@@ -287,7 +291,7 @@ def _demand(
     first = next(iter(group.values()))
     ranking = rankings[first.type]
     num = num_rows[first.type]
-    # A field that is read for seeds has more reads than the ranking says, or others.
+    # The ranking counts reads as inputs only; add those of the seeds.
     reads = None
     outputs = seeds.get(first.type)
     if (

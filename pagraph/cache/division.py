@@ -1,5 +1,4 @@
-"""Dividing one budget over fields of several widths, orders and numbers of reads: the most bytes
-saved first."""
+"""Division of one budget over fields of different widths and orders: the most bytes saved first."""
 
 from __future__ import annotations
 
@@ -21,19 +20,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Demand:
-    """Request of fields of which the same rows are cached, for a part of a budget.
+    """Request for a part of the budget, by fields that are cached for the same rows.
 
     Attributes:
-        num_nodes: Number of rows there are.
-        row_bytes: Bytes that one row of all these fields takes in the cache, at least 1.
+        num_nodes: Number of all rows.
+        row_bytes: Bytes of one cached row of all these fields, at least 1.
         table_bytes: Paid once if any rows of this order are cached.
-        ranking: The rows that are worth caching, in their order.
-        order: Demands with equal ``order`` have one table; they have the same ids. None: a table of
-            its own.
-        reads: Shape ``(len(ids),)``: the reads that caching each row saves, along the ids. Need not
-            decrease. Default: the ranking's scores.
-        read_bytes: Bytes that a read of a row moves where they are not ``row_bytes`` (rows cached
-            at half precision).
+        ranking: The rows that are worth caching, in order.
+        order: Demands with equal ``order`` have the same ids and share a table. None: not shared.
+        reads: Reads that caching each of the ranking's rows saves, shape ``(len(ids),)``. May
+            increase along the order. Default: the ranking's scores.
+        read_bytes: Bytes that reading a row moves, if not ``row_bytes`` (rows cached at half
+            precision).
     """
 
     num_nodes: int
@@ -46,26 +44,26 @@ class Demand:
 
 
 def divide(nbytes: int, demands: Sequence[Demand]) -> list[int]:
-    """Number of each demand's first rows to cache, so that the most bytes need not be moved.
+    """Number of each demand's first rows to cache, so that the most bytes are saved.
 
-    A cached row of ``w`` bytes that is read ``r`` times saves ``r * w`` bytes: per byte of cache,
-    ``r``, whatever the width. Of the orders that are let in, rows are taken by reads as long as one
-    fits; ties go to the first demand. An order's best rows need not be its first (labels along the
-    order of the features): there the slopes of the concave envelope of its first rows' savings
-    replace reads. Without tables and envelopes, all orders are let in. Else the table of a large
-    type can cost more than its rows are worth, or a block of an envelope may fit only without
-    another order's rows: the orders let in are the best of all together and each alone, changed by
-    one while that saves more.
+    A cached row of ``w`` bytes that is read ``r`` times saves ``r * w`` bytes. That is ``r`` per
+    byte of cache, whatever the width, so rows are taken greedily by reads; ties go to the first
+    demand. An order's best rows need not be its first (labels in the order of the features). Then
+    the slopes of the concave envelope of its cumulative savings replace reads.
 
-    No choice of the same orders saves more than the envelopes say for that many bytes. Of that,
-    less than one row is missing where reads decrease along all orders; elsewhere at most one block
-    of an envelope, the first that does not fit whole (the better of taking a part of it and of
-    leaving it out is taken). Which orders to let in is a local optimum, at least as good as any
-    alone.
+    Without tables and envelopes, all orders are admitted. Otherwise the table of a large type can
+    cost more than its rows are worth, or a block of an envelope may fit only without another
+    order's rows. Then the search starts from the best of all orders together and each alone, and
+    adds or removes one order while that saves more. The result is a local optimum, at least as good
+    as any order alone.
+
+    For the admitted orders, the envelopes bound what any choice can save. If reads decrease along
+    all orders, the result misses the bound by less than one row. Otherwise it misses at most one
+    block: the first that does not fit, taken in part or skipped, whichever saves more.
 
     Reads of different demands must be comparable. If one has none, row ``i`` of ``n`` counts as
-    ``1 - i / n`` in all, and all are let in if their tables leave room: each gets the same share of
-    its rows.
+    ``1 - i / n`` in all demands. All are then admitted if their tables leave room, and each gets
+    the same share of its rows.
 
     Args:
         nbytes: Bytes to spend on rows and tables.
@@ -79,9 +77,9 @@ def divide(nbytes: int, demands: Sequence[Demand]) -> list[int]:
 
 
 def divide_each(budgets: Sequence[int], demands: Sequence[Demand]) -> list[list[int]]:
-    """:func:`divide` for each of several budgets; their common part is computed once."""
+    """:func:`divide` for several budgets; shared work is done once."""
     if len(demands) == 1:
-        # One order needs no weighing: as many of its first rows as fit.
+        # A single order takes all rows that fit.
         (only,) = demands
         count = len(only.ranking.ids)
         row_bytes = [only.row_bytes]
@@ -99,18 +97,18 @@ def divide_each(budgets: Sequence[int], demands: Sequence[Demand]) -> list[list[
 def _divide(nbytes: int, offers: Sequence[_Offer], scored: bool) -> list[int]:
     orders = list(dict.fromkeys(offer.order for offer in offers))
     best = _choose(offers, nbytes, orders)
-    # Without tables and blocks, filling by density is optimal to within a row, and there is nothing
-    # to gain by leaving an order out. Without scores no two choices can be compared.
+    # Without tables and blocks, greedy filling is optimal to within a row, and leaving an order out
+    # gains nothing. Without scores, choices cannot be compared.
     exact = not any(offer.table_bytes or offer.ends is not None for offer in offers)
     if any(best.rows) and (exact or not scored):
         return best.rows
     alone = (_choose(offers, nbytes, [order]) for order in orders)
     best = max([best, *alone], key=_Choice.worth)
-    # Local search over the orders that are let in. It ends: the worth grows with every step, and
+    # Local search over the admitted orders. It ends, since the worth grows with every step and
     # there are finitely many sets.
     while True:
         let_in = {offer.order for offer, rows in zip(offers, best.rows, strict=True) if rows}
-        trials = (let_in ^ {order} for order in orders)  # one order more, or one less
+        trials = (let_in ^ {order} for order in orders)  # add or remove one order
         better = max(
             (_choose(offers, nbytes, [o for o in orders if o in trial]) for trial in trials),
             key=_Choice.worth,
@@ -122,13 +120,13 @@ def _divide(nbytes: int, offers: Sequence[_Offer], scored: bool) -> list[int]:
 
 @dataclass(frozen=True, eq=False)
 class _Choice:
-    """Rows for each demand, and the bytes that they save."""
+    """Number of rows for each demand, and the bytes saved."""
 
     rows: list[int]
     saved: float
 
     def worth(self) -> tuple[float, int]:
-        # Of choices that save alike, the one with more rows: rows without reads may be read yet.
+        # Ties go to more rows: rows without expected reads may still be read.
         return self.saved, sum(self.rows)
 
 
@@ -138,9 +136,9 @@ class _Offer:
 
     Attributes:
         order: The order whose table it needs.
-        slopes: Shape ``(n,)``, negated bytes saved per byte, non-decreasing.
-        saved: Shape ``(n + 1,)``: bytes that the first rows save.
-        ends: Ends of the blocks whose rows share a slope; None if each row has its own.
+        slopes: Negated bytes saved per byte of cache, non-decreasing, shape ``(n,)``.
+        saved: Bytes that the first ``i`` rows save, shape ``(n + 1,)``.
+        ends: Ends of the blocks of rows with one slope; None if each row has its own.
     """
 
     order: Hashable
@@ -154,8 +152,8 @@ class _Offer:
     def of(cls, demand: Demand, place: int, scored: bool) -> _Offer:
         reads = demand.ranking.scores if demand.reads is None else demand.reads
         if reads is None or not scored:
-            # Row i of n counts as 1 - i / n, per byte of cache: each order then gets the same share
-            # of its rows, whatever their width.
+            # Row i of n counts as 1 - i / n per byte of cache, so that each order gets the same
+            # share of its rows, whatever their width.
             places = np.arange(len(demand.ranking.ids), dtype=np.float64)
             values = 1 - places / max(1, demand.num_nodes)
             moved = demand.row_bytes
@@ -163,7 +161,7 @@ class _Offer:
             values = reads.double().numpy()
             moved = demand.row_bytes if demand.read_bytes is None else demand.read_bytes
         saved = np.concatenate([[0.0], np.cumsum(values) * moved])
-        # The place keeps demands of no order apart, each with a table.
+        # The place tells demands without an order apart: each has its own table.
         order = ("alone", place) if demand.order is None else ("order", demand.order)
         slopes, ends = _envelope(values)
         return cls(
@@ -176,7 +174,7 @@ class _Offer:
         )
 
     def whole_blocks(self, stop: int, begin: int) -> int:
-        """The last end of a block in ``[begin, stop]``; ``begin`` if there is none."""
+        """The last end of a block in ``[begin, stop]``, or else ``begin``."""
         if self.ends is None:
             return stop
         place = int(np.searchsorted(self.ends, stop, side="right"))
@@ -192,11 +190,13 @@ class _Offer:
 
 
 def _envelope(values: Array) -> tuple[Array, Array | None]:
-    """Slopes of the least concave curve above the sums of ``values``, and its pieces' ends; None:
-    ``values`` itself."""
+    """Slopes of the concave envelope of the cumulative ``values``, and the ends of its blocks.
+
+    The ends are None if the sums are concave already.
+    """
     if not np.any(values[1:] > values[:-1]):
-        return values, None  # the sums are concave already
-    # Late: numba takes a second to import, and most orders are sorted by their reads.
+        return values, None
+    # Imported here: numba takes a second, and most orders are sorted by reads.
     from . import _envelope as kernels
 
     means = np.empty_like(values)
@@ -206,10 +206,10 @@ def _envelope(values: Array) -> tuple[Array, Array | None]:
 
 
 def _choose(offers: Sequence[_Offer], nbytes: int, let_in: Sequence[Hashable]) -> _Choice:
-    """The best rows of the orders that are let in; one that gets none pays no table."""
+    """The best rows of the admitted orders. An order without rows pays no table."""
     while True:
         live = [place for place, offer in enumerate(offers) if offer.order in let_in]
-        # By order: demands of one order share its table, which is paid once.
+        # By order: its demands share one table.
         tables = {offers[place].order: offers[place].table_bytes for place in live}
         best = _fill(offers, nbytes - sum(tables.values()), live)
         used = [
@@ -219,12 +219,14 @@ def _choose(offers: Sequence[_Offer], nbytes: int, let_in: Sequence[Hashable]) -
         ]
         if len(used) == len(let_in):
             return best
-        let_in = used  # the bytes of unused tables buy rows of the other orders
+        let_in = used  # spend the bytes of unused tables on the other orders
 
 
 def _fill(offers: Sequence[_Offer], left: int, live: Sequence[int]) -> _Choice:
-    """The better of taking a part of the block of an envelope that does not fit, and of leaving it
-    out at first."""
+    """Fill ``left`` bytes: take a part of the first block that does not fit, or skip it.
+
+    Returns the better of the two.
+    """
     choices = []
     has_blocks = any(offers[place].ends is not None for place in live)
     for whole in (False, True) if has_blocks else (False,):
@@ -239,10 +241,12 @@ def _fill(offers: Sequence[_Offer], left: int, live: Sequence[int]) -> _Choice:
 def _take(
     offers: Sequence[_Offer], rows: list[int], left: int, live: Sequence[int], *, whole: bool
 ) -> int:
-    """Add to ``rows`` by bytes saved per byte while one fits (``whole``: only whole blocks);
-    returns what is left."""
-    # Each round takes all rows above the density at which the bytes run out, then as many as fit of
-    # those exactly at it. A demand leaves when it has no row left, or none that fits.
+    """Add rows greedily by bytes saved per byte (``whole``: only whole blocks).
+
+    Returns the bytes left.
+    """
+    # Each round takes all rows above the density at which the bytes run out, then those exactly at
+    # it that fit. A demand drops out when it has no row left that fits.
     while live := [
         t for t in live if rows[t] < len(offers[t].slopes) and offers[t].row_bytes <= left
     ]:
@@ -252,7 +256,7 @@ def _take(
             left -= (taken - rows[t]) * offers[t].row_bytes
             rows[t] = taken
         ended = []
-        for t in live:  # of the rows that save just as much, not all fit
+        for t in live:  # of the rows exactly at the density, not all may fit
             count = offers[t].at_least(density) - rows[t]
             part = rows_that_fit(left, [offers[t].row_bytes], count, table=False)
             if part < count:
@@ -266,11 +270,9 @@ def _take(
 
 
 def _threshold(offers: Sequence[tuple[_Offer, int]], left: int) -> float:
-    """The least saving per byte such that all rows that save more fit in ``left``, given each
-    demand's rows so far.
+    """The least density such that all further rows above it fit in ``left``.
 
-    A search by halves, in the bits of floating point numbers: those of positive ones are in the
-    numbers' order.
+    Bisects the bits of a float64, which have the order of the numbers for positive numbers.
     """
 
     def fits(bits: int) -> bool:
@@ -282,7 +284,7 @@ def _threshold(offers: Sequence[tuple[_Offer, int]], left: int) -> float:
     return _from_bits(bisect.bisect_left(range(_INFINITY), True, key=fits))
 
 
-# The bits of infinity, above which a float64's bits are no number.
+# The bits of infinity: larger ones are NaN.
 _INFINITY = int(np.float64(np.inf).view(np.int64))
 
 

@@ -1,4 +1,4 @@
-"""FieldSet: all fields that a loader reads, with one cache for those that are worth caching."""
+"""FieldSet: all fields that a loader reads, with one cache for those worth caching."""
 
 from __future__ import annotations
 
@@ -49,17 +49,19 @@ T = TypeVar("T")
 
 
 class FieldReach(NamedTuple):
-    """A field as a recorded kernel reads it. It holds no cached rows: a cache that gives way would
-    wait for a batch on its way, though once it is enqueued the stream's order is enough.
+    """A field as a recorded kernel reads it.
+
+    It holds no cached rows: a shrinking cache would wait for them until the batch is done. Once the
+    kernel is enqueued, stream order protects them.
 
     Attributes:
         field: The field.
         version, generation: Of the values that are read, see ``FieldRows``.
-        counted: What does not change from read to read of ``ReadCounters.record``: the tier, the
-            bytes of a row, and whether a cache may serve the field.
+        counted: The constant part of ``ReadCounters.record``: the tier, the bytes of a row, and
+            whether a cache may serve the field.
         reach: Addresses and layout.
-        missed: Share of rows that the cache has not, of late.
-        held: Holds the rows that are not cached; to be kept until the kernel is through.
+        missed: Recent share of cache misses.
+        held: Keeps the uncached rows alive; hold it until the kernel is done.
     """
 
     field: Field
@@ -72,14 +74,14 @@ class FieldReach(NamedTuple):
 
 
 class _Begun(NamedTuple):
-    """A read that an accelerator has been told to do.
+    """A read that is enqueued on an accelerator.
 
     Attributes:
         label: Of the field.
         path, feature: How it is read.
         tensor: The rows.
         counted: Their hits, or where the group counts them.
-        held: Holds the values' memory: another thread may replace the field meanwhile.
+        held: Keeps the values alive: another thread may replace the field meanwhile.
     """
 
     label: Hashable
@@ -91,15 +93,15 @@ class _Begun(NamedTuple):
 
 
 class FieldSet:
-    """Rows of named fields, from a static cache where it holds them; always the present values.
+    """Rows of named fields, read through a static cache; always the current values.
 
-    On the CPU, fields of memory-mapped files are cached in memory; for another device, fields in
-    host memory or in files are cached on it. One budget serves all fields of all types, where it
-    saves most bytes; within a type rows are cached in one order. A field that is replaced or
-    written is read from its source until it has settled.
+    On the CPU, fields of memory-mapped files are cached in memory. On another device, fields in
+    host memory or in files are cached there. One budget serves all fields of all types and is
+    spent where it saves most bytes. Rows of one type are cached in one order. A field that is
+    replaced or written is read from its source until it has settled.
 
     Args:
-        sources: Field key to a function that gives the field's present values. Called at every
+        sources: Field key to a function that returns the field's current values. Called at every
             read; keys may come and go.
         device: Where rows are delivered, and cached.
         budget: Size of the cache. None: no cache.
@@ -107,16 +109,16 @@ class FieldSet:
         pool_of: Memory for a field's rows that are delivered on the CPU.
         num_nodes: Number of vertices; for several types, a mapping from vertex and edge types to
             numbers of rows.
-        outputs: Reads an epoch of each row of a type as a seed, shape ``(num_rows,)``; None where
-            they are not known. Default: of no type.
-        ranks_all: ``rank`` leaves no vertex out: it is not called where all of them have room.
-        first_epoch: Counts reads until it has a ranking, by which the cache is then filled again.
-        share: Sets whose ``share`` allows it, with equal budget and device, that read the same
-            tensors use one cache: the train and the validation loader of a graph, say. None: no
+        outputs: Reads per epoch of each row of a type as a seed, shape ``(num_rows,)``; None if
+            unknown. Default: None for all types.
+        ranks_all: ``rank`` omits no vertex. It is not called if all of them fit.
+        first_epoch: Counts reads until it has a ranking, by which the cache is then refilled.
+        share: Sets with a compatible ``share`` and equal budget and device that read the same
+            tensors use one cache, such as the training and validation loaders of a graph. None: no
             sharing.
         cache_dtype: float16, bfloat16 or int8, the form of cached rows of float32 and float64
             fields. All rows of fields that the cache may serve are rounded alike, cached or not.
-            None: as they are.
+            None: unchanged.
         accelerator: Delivers on ``device``. None: that of the device, if it is a CUDA device.
         transfer: Path of missed rows to an accelerator: "auto", "zero-copy" or "staging", see
             ``Transfer``.
@@ -125,7 +127,7 @@ class FieldSet:
         accelerator: The accelerator that delivers rows; None on the CPU.
 
     Raises:
-        ValueError: A budget above what the accelerator has; ``transfer`` is none of the three.
+        ValueError: The budget exceeds the accelerator's memory, or ``transfer`` is invalid.
     """
 
     def __init__(
@@ -146,14 +148,14 @@ class FieldSet:
         transfer: str = "auto",
     ) -> None:
         if device.type == "cuda" and device.index is None:
-            # Each thread has a current device of its own, and reads come from any thread.
+            # The current device is per thread, and reads come from any thread.
             device = torch.device("cuda", torch.cuda.current_device())
         accelerator = accelerator_for(device) if accelerator is None else accelerator
         check_mode(transfer)
         self.accelerator = accelerator
         self._link = None if accelerator is None else Link(accelerator, transfer)
         if self._link is not None:
-            # Not at exit: the driver may be gone by then, and unpins all memory itself.
+            # Not at exit: the driver may be gone by then, and it unpins all memory itself.
             weakref.finalize(self, self._link.close).atexit = False
         self._device = device
         self._pool_of = pool_of
@@ -164,12 +166,12 @@ class FieldSet:
         self._fields: dict[Hashable, Field] = {}
         self._storages: dict[Hashable, Callable[[Tensor], Tensor]] = {}
         self._roles: dict[Hashable, tuple[RowType | None, Role]] = {}
-        # Guards `_fields` and `_roles` where a field is added or all are listed. Reads look one key
-        # up without it: a dictionary's look-up is atomic, and an entry is replaced as a whole.
+        # Guards `_fields` and `_roles` when a field is added or all are listed. Reads look up a key
+        # without it: a dict look-up is atomic, and an entry is replaced as a whole.
         self._lock = threading.Lock()
         self._counters = ReadCounters()
         self._first_epoch = first_epoch
-        # Bytes of the accelerator that batches of one launch take, or will.
+        # Bytes of the accelerator that recorded batches take, or will take.
         self.batches_bytes: int = 0
         self._static: StaticCache | None = None
         if budget is not None:
@@ -196,15 +198,14 @@ class FieldSet:
         role: Role = Role.INPUT,
         label: Hashable = None,
     ) -> None:
-        """Add or replace a field; one that comes after the cache was filled gets the bytes that are
-        left.
+        """Add or replace a field. After the cache was filled, it gets the bytes left over.
 
         Args:
             key: The field.
-            source: Gives its present tensor or rows by reference, or raises KeyError.
+            source: Returns its current tensor or rows by reference, or raises KeyError.
             row_type: Its vertex or edge type. Fields of None, and of types that ``num_nodes`` does
                 not name, are never cached.
-            role: Which rows of a batch are read; another one is added to those that are known.
+            role: Which rows of a batch are read; added to the roles that it already has.
             label: Its name in statistics and plans; fields may share one. Default: the key.
         """
         with self._lock:
@@ -218,8 +219,7 @@ class FieldSet:
             self._static.add(key, field, row_type, role)
 
     def add_storage(self, key: Hashable, fetch: Callable[[Tensor], Tensor]) -> None:
-        """Read a key by a user's function of the ids, which is no field: neither cached, counted,
-        nor read again."""
+        """Read ``key`` by a user's function of the ids: never cached, counted or read again."""
         self._storages[key] = fetch
 
     def read(
@@ -233,24 +233,22 @@ class FieldSet:
         after: Event | None = None,
         windows: Windows | None = None,
     ) -> FieldRows:
-        """The rows of ``ids``; safe from any thread.
+        """The rows of ``ids``. Thread-safe.
 
-        With an accelerator its stream "reading" does the work, and this returns before it has been
-        done.
+        With an accelerator, the read is enqueued on its "reading" stream, and may not be done yet.
 
         Args:
             key: The field.
             ids, bounds, padding, there, values: See :class:`Read`.
             after: The event that ids on the accelerator wait for, if any.
-            windows: Rows on disk that were read for several batches, to be taken from where they
-                have these.
+            windows: Rows on disk that were read ahead for several batches; used if they have these.
 
         Raises:
-            KeyError: There is no such field now.
+            KeyError: The field does not exist now.
             IndexError: An id is out of range.
             RuntimeError: The field requires gradients.
             ValueError: A value is too large for ``cache_dtype``, the field is on another device, or
-                its dtype can hold no label of padding.
+                its dtype cannot hold the padding label.
             OutOfMemory: The accelerator has no room for the rows.
         """
         fetch = self._storages.get(key)
@@ -266,11 +264,11 @@ class FieldSet:
         return self._read_here(read, field, field.path(self._resolve, values), begin, windows)
 
     def reach(self, key: Hashable) -> tuple[FieldReach, object] | None:
-        """How a recorded kernel reads a field on the accelerator now, and what holds the cached
-        rows; to be kept until the kernel is enqueued: their memory may be another's then.
+        """How a recorded kernel reads a field now, and an owner of the cached rows.
 
-        None: not by such a kernel, or by none before :meth:`read` has decided, counted or cached
-        something.
+        Hold the owner until the kernel is enqueued: the memory may be reused once it is dropped.
+        None if such a kernel cannot read the field, or if :meth:`read` must first decide, count or
+        cache.
         """
         field = self._fields.get(key)
         if field is None:
@@ -285,7 +283,7 @@ class FieldSet:
                 return None
         feature = path.accelerated
         if feature is None and isinstance(path.base, DeviceFeature) and self._link is not None:
-            # Its path is not kept: it would keep the user's tensor alive.
+            # Not stored on the path, which would keep the user's tensor alive.
             feature = self._link.feature(key, path)
         reached = None if feature is None else feature.reach()
         if reached is None:
@@ -298,8 +296,8 @@ class FieldSet:
     def count_each(
         self, reads: Sequence[tuple[FieldReach, Sequence[int], Sequence[int]]], seconds: float
     ) -> None:
-        """Count reads that are done, each in so many seconds: the field, its hits, and the ends of
-        the hops."""
+        """Count finished reads, each of so many seconds: the field, its hits, and the ends of the
+        hops."""
         counted = []
         for read, hits, bounds in reads:
             tier, row_bytes, cacheable = read.counted
@@ -312,10 +310,10 @@ class FieldSet:
     ) -> list[FieldRows | None]:
         """:meth:`read` of each; None for a field that cannot be read now.
 
-        Such a field may have been deleted only to be set again: that is an error once its rows are
-        needed, in :meth:`current_each`. Rows in memory that no cache serves are copied in one call
-        for all fields: for 2,700 rows of each of 5 attributes that took 0.24 ms for 0.32. An
-        accelerator gets the ids of all reads in one copy.
+        Such a field may be set again before its rows are needed; otherwise :meth:`current_each`
+        raises. Uncached rows in memory are copied in one call for all fields: 0.24 rather than
+        0.32 ms for 2,700 rows of 5 attributes. An accelerator gets the ids of all reads in one
+        copy.
         """
         if not reads:
             return []
@@ -335,15 +333,14 @@ class FieldSet:
 
     @property
     def _copies_together(self) -> bool:
-        """Whether one call may copy several fields; not while a trace shows each field's read."""
+        """Whether one call may copy several fields; a trace needs a call per field."""
         return self._link is None and self._device.type == "cpu" and not self._counters.is_traced
 
     def _read_together(self, reads: Sequence[Read]) -> list[FieldRows | None]:
-        """:meth:`read_each` on the CPU: plain rows in memory are copied in one call, others each by
-        itself."""
+        """:meth:`read_each` on the CPU, with one call for all plain rows in memory."""
         begin = time.perf_counter()
         rows: list[FieldRows | None] = [None] * len(reads)
-        # Readings hold the values' memory until all of it was copied.
+        # Readings keep the values alive until they are copied.
         plain: list[tuple[int, Field, Reading]] = []
         others: list[tuple[int, Field, Reading]] = []
         for place, read in enumerate(reads):
@@ -366,7 +363,7 @@ class FieldSet:
                 for place, field, reading in plain
             ]
             copied = read_each(wanted)
-            # The call's time is divided by bytes: each field's own cannot be seen from here.
+            # Divide the call's time by bytes: the time of each field is unknown.
             nbytes = sum([tensor.nbytes for tensor in copied])
             per_byte = (time.perf_counter() - begin) / max(1, nbytes)
             counted = []
@@ -386,15 +383,14 @@ class FieldSet:
     def current_each(
         self, reads: Sequence[Read], rows: Sequence[FieldRows | None], after: Event | None = None
     ) -> list[FieldRows]:
-        """The rows as they are now: those of fields that were replaced or written since are read
-        again.
+        """The current rows: fields that were replaced or written since are read again.
 
         Raises:
-            KeyError: There is no such field now.
+            KeyError: The field does not exist now.
         """
         current = []
         for read, known in zip(reads, rows, strict=True):
-            # As is_current has it, without the call: this is done for each field of each batch.
+            # `is_current` inlined: this runs for each field of each batch.
             if known is None or (
                 known.version is not None
                 and not self._fields[read.key].is_current(known.version, known.generation)
@@ -405,7 +401,7 @@ class FieldSet:
         return current
 
     def _fetched(self, fetch: Callable[[Tensor], Tensor], ids: Tensor) -> FieldRows:
-        """Rows of a user's storage, which works on the calling thread's stream."""
+        """Rows of a user's storage, read on the calling thread's stream."""
         rows = fetch(ids)
         if self._link is None:
             return FieldRows(rows, None, 0)
@@ -420,8 +416,7 @@ class FieldSet:
         begin: float,
         windows: Windows | None,
     ) -> FieldRows:
-        """:meth:`read` without an accelerator, begun at ``begin``; ``reading`` holds the memory
-        that the path reads."""
+        """:meth:`read` without an accelerator, begun at ``begin``."""
         key, ids, bounds, padding, *_ = read
         held, values, path = reading
         if path.cacheable and path.cache is None and field.is_due:
@@ -436,20 +431,19 @@ class FieldSet:
         tensor, hits = found
         if tensor.device != self._device:
             tensor = tensor.to(self._device)
-        # Only now: reading has checked the ids, which the count indexes by.
+        # Only now: the count indexes by the ids, which reading has checked.
         if path.cacheable and self._first_epoch is not None:
             self._count_first(key, ids, bounds)
         seconds = time.perf_counter() - begin
         counted = ids.shape[0], hits, path.row_bytes, path.cacheable, seconds, bounds
         self._counters.record_each([CountedRead(field.label, path.tier, *counted)])
-        # The values' memory was held until here: another thread may have replaced the field, and a
-        # late filling has resolved another path.
+        # Hold the values until here: another thread may have replaced the field.
         del held
         return FieldRows(tensor, path.version, path.generation)
 
     def _resolve(self, field: Field, seen: Snapshot) -> ReadPath:
         """The read path of a new version of a field."""
-        # Owned on an accelerator: reads go on after this returns, and need memory that stays.
+        # Owned with an accelerator: its reads are asynchronous and need memory that stays.
         base = host_feature(seen.tensor, self._device, owned=self._link is not None)
         cacheable = self._static is not None and self._static.can_serve(field, base)
         cache = field.begin(seen, cacheable=cacheable)
@@ -457,7 +451,7 @@ class FieldSet:
         return ReadPath(seen, base, stored, cache, cacheable)
 
     def _filled_late(self, key: Hashable, field: Field, now: Reading) -> Reading:
-        """The path of a field that has settled, with a cache if it is worth one."""
+        """The read path of a field that has settled, with a cache if it is worth one."""
         assert self._static is not None
         self._static.fill_late(key, now[2], now[1])
         return field.path(self._resolve) if field.is_cached else now
@@ -465,8 +459,10 @@ class FieldSet:
     def _read_on_accelerator(
         self, link: Link, reads: Sequence[Read], after: Event | None, *, skips: bool = False
     ) -> list[FieldRows | None]:
-        """:meth:`read` of each on an accelerator, one after the other; with ``skips`` None for a
-        field that cannot be read now."""
+        """:meth:`read` of each on an accelerator, in order.
+
+        With ``skips``, None for a field that cannot be read now.
+        """
         begin = time.perf_counter()
         caller = link.accelerator.current_stream
         known: list[_Begun | None] = []
@@ -489,7 +485,7 @@ class FieldSet:
             ready = group.end()
         rows: list[FieldRows | None] = []
         pending = []
-        # The device's time is divided by bytes: when it was through with each cannot be seen.
+        # Divide the device's time by bytes: the time of each field is unknown.
         total = sum([each.tensor.nbytes for each in known if each is not None])
         for place, each in enumerate(known):
             if each is None:
@@ -508,7 +504,7 @@ class FieldSet:
     def _begin(
         self, link: Link, caller: Stream, group: ReadGroup, place: int, read: Read
     ) -> _Begun:
-        """Begin a read on an accelerator, on the stream that is in use."""
+        """Enqueue a read on the accelerator's current stream."""
         key = read.key
         field = self._fields[key]
         try:
@@ -525,21 +521,21 @@ class FieldSet:
         tensor, counted = feature.begin(group, place, bounds=read.bounds)
         if read.padding is not None:
             tensor = read.padding.added_to(tensor)
-        # Only now: ids of the CPU have been checked.
+        # Only now: the count indexes by ids on the CPU, which are checked by now.
         if path.cacheable and self._first_epoch is not None:
             self._count_first(key, read.ids, read.bounds)
         return _Begun(field.label, path, feature, tensor, counted, held)
 
     def begin_cold(self) -> bool:
-        """Whether, when an epoch begins, a field lies in a file of which much is not in memory."""
-        # A list: each field notes that an epoch begins, also behind one that is cold.
+        """Begin an epoch; whether much of some field's file is not in memory."""
+        # A list, so that every field notes that an epoch begins.
         return any([field.begin_cold() for field in list(self._fields.values())])
 
     def new_windows(self, holds_rows: Callable[[int], bool]) -> Windows:
-        """Windows for the next group of batches; see there."""
+        """Windows for the next group of batches, see :class:`Windows`."""
         if self._link is None:
             return Windows(self._reading_from_disk, self._pool_of, holds_rows)
-        # An accelerator copies rows from the mapped file: pages in memory are all it needs.
+        # An accelerator reads the mapped file, so it is enough that the pages are in memory.
         return Windows(self._reading_from_disk, self._pool_of, lambda nbytes: False)
 
     def _reading_from_disk(self, key: Hashable) -> Reading | None:
@@ -548,27 +544,25 @@ class FieldSet:
             return None
         try:
             return field.path(self._resolve)
-        except (KeyError, RuntimeError):  # an error once its rows are needed
+        except (KeyError, RuntimeError):  # raised once its rows are needed
             return None
 
     def is_current(self, key: Hashable, rows: FieldRows) -> bool:
-        """Whether a read now gives the same values: not once the field was replaced, written or
-        deleted."""
+        """Whether a read now would give the same values."""
         return rows.version is None or self._fields[key].is_current(rows.version, rows.generation)
 
     @property
     def declared(self) -> list[tuple[Field, RowType | None, Role]]:
-        """The fields, with what they have rows of, and which rows of a batch are read."""
+        """The fields, with their types and roles."""
         with self._lock:
             return [(field, *self._roles[key]) for key, field in self._fields.items()]
 
     def row_type(self, key: Hashable) -> RowType | None:
-        """The vertex or edge type that a field has rows of."""
+        """The vertex or edge type of a field's rows."""
         return self._roles[key][0]
 
     def input_row_bytes(self, row_type: RowType | None = None) -> int:
-        """Bytes of the rows that a batch has of each vertex that it reads; of one type, or of
-        all."""
+        """Bytes that a batch reads per input vertex, of one type or of all."""
         total = 0
         for field, kind, role in self.declared:
             if Role.INPUT in role and row_type in (None, kind):
@@ -580,7 +574,7 @@ class FieldSet:
         """Bound a cache in memory.
 
         Args:
-            nbytes: What "auto" may take, in place of a share of what is free.
+            nbytes: Budget of "auto", instead of a share of free memory.
             counts: Whether there is memory to count the first epoch, and to rank by it.
         """
         if self._static is not None:
@@ -589,14 +583,12 @@ class FieldSet:
             self._first_epoch = None
 
     def let_grow(self, grows: bool) -> None:
-        """Let windows fill a cache in memory from now on, where a file is not in memory; else it is
-        read for that."""
+        """Set whether windows fill the cache from now on, rather than a separate read."""
         if self._static is not None:
             self._static.let_grow(grows)
 
     def prepare(self) -> None:
-        """Fill the cache if its size and fields are known; call before the first batch of an
-        epoch."""
+        """Fill the cache if its size and fields are known. Call before an epoch's first batch."""
         if self._static is None:
             return
         rank = None if self._first_epoch is None else self._first_epoch.ranking()
@@ -606,20 +598,19 @@ class FieldSet:
         self._static.prepare()
 
     def after_first_step(self) -> None:
-        """Fill the cache if :meth:`prepare` could not; call when a first training step is done."""
+        """Fill the cache if :meth:`prepare` could not. Call after the first training step."""
         if self._static is not None:
             self._static.after_first_step(self.batches_bytes)
 
     def refill(self, rank: Rank) -> None:
-        """Choose again by another ranking, under the same number of bytes, or fill by it later; see
-        ``StaticCache``."""
+        """Refill the cache by another ranking, within the same bytes; see ``StaticCache``."""
         if self._static is not None:
             self._static.refill(rank)
 
     def invalidate(self, key: Hashable | None = None) -> None:
-        """Forget the cached rows of one field, or of all, here and in sets that share the cache.
+        """Drop the cached rows of one field, or of all, here and in sets that share the cache.
 
-        Needed after writes that torch cannot see: through a NumPy view, ``tensor.data``, or by
+        Needed after writes that torch does not track: through a NumPy view, ``tensor.data``, or by
         other processes.
         """
         for field in [self._fields[key]] if key is not None else list(self._fields.values()):
@@ -628,29 +619,27 @@ class FieldSet:
                 self._static.invalidate_shared(version)
 
     def shrink(self) -> bool:
-        """Give up about half of the rows cached on an accelerator, those read least; reads may go
-        on.
+        """Drop about half of the cached rows on an accelerator, those read least.
 
-        Later fillings stay under that size.
+        Reads may go on meanwhile. Later fillings keep to the new size.
 
         Returns:
-            Whether anything was given up; False where nothing was cached, and on the CPU.
+            Whether anything was dropped; always False on the CPU.
         """
         return self._static is not None and self._static.shrink()
 
     def with_room(self, work: Callable[[], T]) -> T:
-        """Do work that can be repeated; where an accelerator's memory is short, again with a
-        smaller cache.
+        """Do work that can be repeated, and retry with a smaller cache if memory runs out.
 
         Raises:
-            OutOfMemory: It does not fit, and nothing is cached any more.
+            OutOfMemory: It does not fit even with an empty cache.
         """
         return (
             work() if self._link is None else with_room(work, self._link.accelerator, self.shrink)
         )
 
     def close(self) -> None:
-        """Unpin the fields' memory. Reads after that pin it again. Dropping the set does it, too."""
+        """Unpin the fields' memory, as dropping the set does. A later read pins it again."""
         if self._link is not None:
             self._link.close()
 
@@ -661,7 +650,7 @@ class FieldSet:
 
     @property
     def cache_dtype(self) -> torch.dtype | None:
-        """The dtype of cached rows of floating-point numbers; None: as they are."""
+        """The dtype of cached floating-point rows; None: unchanged."""
         return self._cache_dtype
 
     @property
@@ -675,17 +664,16 @@ class FieldSet:
 
     @property
     def counters(self) -> CacheStats:
-        """Statistics of all reads that are done (see :meth:`settle`); subtract an earlier value for
-        those since."""
+        """Statistics of all finished reads (see :meth:`settle`); subtract to get an interval."""
         return self._counters.snapshot()
 
     def settle(self) -> None:
-        """Wait for all reads so far, so that they are counted; for the end of an epoch."""
+        """Wait until all reads so far are counted, at the end of an epoch."""
         self._counters.settle()
 
     @property
     def plans(self) -> CachePlans:
-        """The cached rows of each type; none before they are chosen, and without a budget."""
+        """The cached rows of each type; none before the choice or without a budget."""
         if self._static is not None:
             plans = self._static.plans
         else:

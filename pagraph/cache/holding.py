@@ -1,4 +1,4 @@
-"""Holding: the cached rows of a loader's fields, by one choice of vertices and edges."""
+"""Holding: the cached rows of a loader's fields, for one choice of vertices and edges."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Entry:
 class Holding:
     """The fields that may be cached, and their cached rows.
 
-    Whoever changes it holds the fill lock of its :class:`StaticCache`; reads need no lock.
+    Changing it needs the fill lock of its :class:`StaticCache`; reading it needs no lock.
     """
 
     def __init__(
@@ -56,26 +56,25 @@ class Holding:
         self.fillings: list[Filling] = []
         # Whether look-ahead windows fill caches of files that are not in memory.
         self.grows = False
-        # Whether the choice's scores are this loader's reads, not those of one it shares with.
+        # Whether the choice's scores are this loader's reads rather than a peer's.
         self._ranked_here = True
-        # The fields that are cached, and what that saves. Replaced as a whole, never changed: plans
+        # The cached fields, and what they save. Replaced as a whole and never changed, since plans
         # are printed without the fill lock.
         self._parts: dict[Hashable, FieldPlan] = {}
-        # Memory that `install` gave up last, which reads may still hold.
+        # Memory that `install` released last; reads may still hold it.
         self._leaving: list[weakref.ref[torch.UntypedStorage]] = []
-        # Values that were considered and not worth a row. Replaced as a whole, like the parts.
+        # Values that were not worth a row. Replaced as a whole, like the parts.
         self._declined: dict[Hashable, tuple[RowType, FieldVersion]] = {}
 
     def candidates(self) -> dict[Hashable, Candidate]:
-        """The fields that are worth caching; one that cannot be read now raises when it is read."""
+        """The fields that are worth caching, without those that cannot be read now."""
         found = {}
-        # A copy: a loader may add a field while another thread looks.
+        # A copy: a loader may add a field meanwhile.
         for key, entry in list(self.entries.items()):
             try:
                 seen = entry.field.snapshot()
             except (KeyError, RuntimeError):
-                # Deleted, or it requires gradients now: an error of the read that needs it, not of
-                # this look.
+                # Deleted, or it requires gradients now: the read that needs it raises.
                 continue
             base = host_feature(seen.tensor, self._device)
             if self.can_cache(entry.type, base):
@@ -84,7 +83,7 @@ class Holding:
 
     @property
     def will_grow(self) -> bool:
-        """Whether windows would fill a cache of a field as it is now."""
+        """Whether windows would fill the cache of a field now."""
         return any(self._grows(each.base) for each in self.candidates().values())
 
     def _grows(self, base: PlainFeature) -> bool:
@@ -101,7 +100,7 @@ class Holding:
         return Candidate(entry.field, entry.type, entry.role, seen, base, stored)
 
     def has_declined(self, candidate: Candidate) -> bool:
-        """Whether these values were considered and not worth a row."""
+        """Whether these values were found not worth a row."""
         return (candidate.type, candidate.seen.version) in list(self._declined.values())
 
     def used_without(self, key: Hashable) -> int:
@@ -111,8 +110,10 @@ class Holding:
         )
 
     def plans(self, budget_bytes: int, reason: str) -> CachePlans:
-        """A plan for each vertex type, and for each edge type of which anything is cached, or why
-        nothing is."""
+        """A plan for each vertex type and each cached edge type.
+
+        ``reason`` says why nothing is cached.
+        """
         now = self._parts
         entries = list(self.entries.items())
         parts = [
@@ -136,12 +137,11 @@ class Holding:
         )
 
     def install(self, choice: Choice, found: Mapping[Hashable, Candidate]) -> None:
-        """Apply a choice: give up the rows that it leaves out, keep those that stay, fill the
-        others."""
+        """Apply a choice: release rows that it omits, keep those that stay, fill the others."""
         kept = self._kept(choice, found)
         old = self._parts
-        # In memory a field's old rows serve until its new ones are there. On a device there may be no
-        # room for both: all rows that do not stay go first.
+        # In memory, a field's old rows serve until its new ones are there. A device may have no
+        # room for both, so all rows that do not stay are released first.
         self._leaving = self.release(
             old.keys() - (choice.rows.keys() if self._link is None else kept.keys())
         )
@@ -164,16 +164,16 @@ class Holding:
             for key, count in choice.rows.items()
             if key not in kept
         }
-        # Fields that shrink come first, so that no moment needs more memory than it must.
+        # Fields that shrink come first, to keep the peak low.
         for key in sorted(growth, key=growth.__getitem__):
             if self.fill(key, found[key], choice.rows[key]) is None:
-                # Its values were written meanwhile: rows of the old choice must not stay.
+                # Written meanwhile: rows of the old choice must not stay.
                 self.entries[key].field.release()
 
     def _kept(
         self, choice: Choice, found: Mapping[Hashable, Candidate]
     ) -> dict[Hashable, FeatureCache]:
-        """The caches that have the very rows of a new choice already."""
+        """The caches that already hold the rows of a new choice."""
         kept = {}
         for key, count in choice.rows.items():
             candidate = found[key]
@@ -181,20 +181,20 @@ class Holding:
             before = self.choice.indices.get(candidate.type)
             if cache is None or before is None or len(cache) != count:
                 continue
-            # As many rows may be other rows, where the order has changed.
+            # An equal number may be other rows, if the order has changed.
             if torch.equal(before.ids[:count], choice.indices[candidate.type].ids[:count]):
                 kept[key] = cache
         return kept
 
     def _with_tables(self, choice: Choice) -> Choice:
-        """A choice with its tables on the accelerator, if there is one."""
+        """The choice with its tables on the accelerator, if there is one."""
         if self._link is None:
             return choice
         with self._link.stream.use():
             return choice.sent(self._link.ring, self.choice)
 
     def add_type(self, row_type: RowType, more: Choice) -> None:
-        """Add the rows of a type that was chosen later, if it got any."""
+        """Add the rows of a type that is chosen later, if it gets any."""
         if row_type in more.indices:
             index = self._with_tables(more).indices[row_type]
             self.choice = Choice(
@@ -203,13 +203,13 @@ class Holding:
 
     @property
     def held(self) -> dict[Hashable, FeatureCache]:
-        """The rows that are cached now."""
+        """The rows that are cached now, by field."""
         caches = {key: self.entries[key].field.cache for key in list(self._parts)}
         return {key: cache for key, cache in caches.items() if cache is not None}
 
     def same_rows(self, other: Holding) -> list[tuple[Hashable, Hashable]]:
-        """The fields that have the very rows of another's: pairs of a key here and a key there."""
-        # By identity: equal rows in other memory are not shared.
+        """Fields that share cached rows with ``other``, as pairs of a key here and a key there."""
+        # By identity: equal rows in different memory are not shared.
         theirs = {id(cache.rows): key for key, cache in other.held.items()}
         return [
             (key, theirs[id(cache.rows)])
@@ -220,19 +220,23 @@ class Holding:
     def release(
         self, keys: Collection[Hashable] | None = None
     ) -> list[weakref.ref[torch.UntypedStorage]]:
-        """Give up the rows of some fields, or of all; returns their memory, which reads that have
-        begun still hold."""
+        """Release the rows of some fields, or of all.
+
+        Returns their memory, which reads in flight still hold.
+        """
         keys = list(self._parts) if keys is None else keys
         caches = [cache for cache in map(self.held.get, keys) if cache is not None]
         for key in keys:
             self.entries[key].field.release()
         self._parts = {key: part for key, part in self._parts.items() if key not in keys}
-        # Weak: a caller that waits until they are gone must not hold them itself.
+        # Weak: a caller that waits until they are freed must not hold them.
         return [weakref.ref(cache.rows.untyped_storage()) for cache in caches]
 
     def clear(self) -> list[weakref.ref[torch.UntypedStorage]]:
-        """Give up all rows and tables; returns as :meth:`release`, with what :meth:`install` gave
-        up last."""
+        """Release all rows and tables.
+
+        Returns their memory, and what :meth:`install` released last.
+        """
         leaving = [*self._leaving, *self.release()]
         self.choice = Choice()
         self.fillings.clear()
@@ -241,17 +245,17 @@ class Holding:
     def fill_first(
         self, counts: Mapping[Hashable, int], found: Mapping[Hashable, Candidate]
     ) -> None:
-        """Cache the first rows of the present order, of fields of which none is cached."""
+        """Cache the first rows of the current order, of fields without cached rows."""
         self.choice = Choice(self.choice.indices, counts)
         for key, count in counts.items():
             self.fill(key, found[key], count)
 
     def take(self, key: Hashable, candidate: Candidate, rows: Tensor) -> None:
-        """Use rows that another has filled, the first of the present order."""
+        """Use rows that a peer has filled, the first of the current order."""
         self._use(key, candidate, self.choice.indices[candidate.type].cache(rows))
 
     def prune(self) -> None:
-        """Give up the tables of types of which nothing is cached."""
+        """Release the tables of types without cached rows."""
         types = {self.entries[key].type for key in self._parts}
         rows = {key: count for key, count in self.choice.rows.items() if key in self._parts}
         self.choice = Choice(
@@ -295,8 +299,7 @@ class Holding:
     def caches_of(
         self, found: Mapping[Hashable, Candidate], link: Link | None
     ) -> dict[Hashable, FeatureCache] | None:
-        """The rows of another's fields ``found``, by its keys; None if this was not made for all of
-        them."""
+        """The rows for a peer's fields ``found``, by its keys; None if some were not considered."""
         caches = {}
         entries = list(self.entries.values())
         for key, candidate in found.items():
@@ -309,9 +312,9 @@ class Holding:
             if cache is None:
                 if not self.has_declined(candidate):
                     return None
-                continue  # it was not worth a row there, and would not be here
-            # A new loader promises the present values, those written where torch does not see it
-            # too. Only a comparison finds these.
+                continue  # not worth a row here, so not there either
+            # A new loader promises the current values, also after writes that torch does not
+            # track. Only a comparison finds these.
             ids = self.choice.indices[candidate.type].ids
             if link is None:
                 equal = holds(cache, stored, ids)
@@ -331,8 +334,10 @@ class Holding:
         *,
         same_workload: bool,
     ) -> None:
-        """Take over another's cached rows of these fields; with another workload its expected reads
-        do not hold."""
+        """Take over another's cached rows of these fields.
+
+        Its expected reads hold only for the same workload.
+        """
         types = {found[key].type for key in caches}
         indices = {t: index for t, index in other.choice.indices.items() if t in types}
         self.choice = Choice(indices, {key: len(cache) for key, cache in caches.items()})
@@ -342,12 +347,12 @@ class Holding:
             self._use(key, found[key], cache)
 
     def _use(self, key: Hashable, candidate: Candidate, cache: FeatureCache) -> None:
-        """Take rows that are there already."""
+        """Use rows that are already filled."""
         candidate.field.adopt(candidate.seen, cache)
         self._describe(key, candidate, cache)
 
     def _describe(self, key: Hashable, candidate: Candidate, cache: FeatureCache) -> None:
-        """Note how many rows of a field are cached, and what that is expected to save."""
+        """Record how many rows of a field are cached, and what they are expected to save."""
         seeds = self._outputs(candidate.type) if Role.OUTPUT in candidate.role else None
         expected: tuple[float | None, float | None] = (None, None)
         if self._ranked_here or Role.INPUT not in candidate.role:

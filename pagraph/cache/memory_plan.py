@@ -1,4 +1,4 @@
-"""MemoryPlan: bytes of host memory that a loader of a graph on disk gives to each of its parts."""
+"""MemoryPlan: division of host memory between the parts of a loader of a graph on disk."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from ..system.tables import Table, Tabled
 from ..system.units import bytes_text, percent
 
 QUARTER = 4
-"""A control group of ``memory`` plus a quarter of it is never exceeded.
+"""A control group of 1.25 ``memory`` is never exceeded.
 
-The quarter is for the model's computation and for pages of files.
+The extra quarter is for the model's computation and for the page cache.
 """
 
-# The window gets at most a third of what the batches leave: it saves only those reads that come
-# twice within a group, where rows that are kept save reads of the whole epoch.
+# The window gets at most a third of what the batches leave. It saves only repeated reads within a
+# group, where cached rows save reads of the whole epoch.
 _WINDOW_SHARE = 3
-# Batches to look ahead at most. Groups of 8 read 0.47 and 0.75 of the pages that 8 batches read one
-# by one (two real graphs); larger groups read less still, with falling gains.
+# Maximal look-ahead in batches. On two real graphs, groups of 8 read 0.47 and 0.75 of the pages
+# that 8 single batches read; larger groups gain less and less.
 _AHEAD = 32
 
 
@@ -28,23 +28,21 @@ class MemoryNeeds:
     """Bytes that each part could use, and what they would save.
 
     Attributes:
-        process: Bytes that the process holds: interpreter, libraries, model, what is in memory of
-            the graph.
+        process: Bytes that the process holds: interpreter, libraries, model, and the graph's data
+            in memory.
         batch: Bytes of one batch with its rows.
-        batches: Batches that are in memory at once.
+        batches: Batches in memory at once.
         staging: Bytes of pinned buffers.
-        ahead: Bytes that the look-ahead window takes for each batch of a group, those of the groups
-            beside it included.
-        ahead_rows: Bytes of a batch's rows that lie on disk.
-        lookahead: Batches to look ahead; None: as many as are of use.
+        ahead: Bytes of the look-ahead window per batch of a group, with adjacent groups.
+        ahead_rows: Bytes of a batch's rows on disk.
+        lookahead: Batches to look ahead; None: as many as help.
         num_batches: Batches of an epoch.
-        topology: Bytes of the graph's edges that lie on disk.
-        topology_reads: Bytes that an epoch reads of them, in whole pages.
+        topology: Bytes of the graph's edges on disk.
+        topology_reads: Bytes of them that an epoch reads, in whole pages.
         cache: Bytes of all rows on disk that a static cache could hold, and of its tables.
-        growing: Bytes of these tables that only a cache has which windows fill: of the rows that
-            are there, by field.
-        cache_reads: Bytes that an epoch reads of these rows, in whole pages.
-        cache_given: Bytes that the cache was given; None: as many as are of use.
+        growing: Bytes of the extra tables by field of a cache that windows fill.
+        cache_reads: Bytes of these rows that an epoch reads, in whole pages.
+        cache_given: Size of the cache that the user set; None: as large as helps.
     """
 
     process: int = 0
@@ -70,20 +68,19 @@ class MemoryNeeds:
 
 @dataclass(frozen=True)
 class MemoryPlan(Tabled):
-    """Bytes of host memory for each part of a loader; ``str()`` is a table, as in a notebook.
+    """Bytes of host memory for each part of a loader. ``str()`` and notebooks show a table.
 
     Attributes:
-        total: Bytes that were given, or are free less a reserve.
-        process: Bytes that the process holds already, beyond an eighth of ``total``.
-        batches: Bytes of the batches that are made, wait, and are in the reader's hands.
+        total: Bytes that were given, or free bytes less a reserve.
+        process: Bytes that the process already holds, beyond an eighth of ``total``.
+        batches: Bytes of the batches that are in the making, waiting, or in the reader's hands.
         staging: Bytes of pinned buffers on the way to a device.
-        window: Bytes of the look-ahead: sampled batches, and each row that they miss once.
+        window: Bytes of the look-ahead: sampled batches, and one copy of each row that they miss.
         topology: Bytes of edges that are kept in memory.
         cache: Bytes of the static cache of rows on the CPU, with its tables.
-        needs: What there was to divide between.
-        ranked: What the cache's rows are ranked by where it is not the policy, which takes too much
-            memory.
-        reason: Why nothing is planned; empty where something is.
+        needs: What each part could use.
+        ranked: The ranking of the cache's rows, if the policy's needs too much memory.
+        reason: Why nothing is planned, or empty.
     """
 
     total: int
@@ -104,17 +101,17 @@ class MemoryPlan(Tabled):
 
     @property
     def cached(self) -> int:
-        """Bytes of the cache without the tables by which it grows."""
+        """Bytes of the cache without the tables that growing needs."""
         return max(0, self.cache - self.needs.growing * (self.window > 0))
 
     @property
     def left(self) -> int:
-        """Bytes that no part has use for."""
+        """Bytes that no part can use."""
         return max(0, self.total - self.process - self.taken)
 
     @property
     def lookahead(self) -> int:
-        """Batches of a group that the window has room for."""
+        """Batches per group that the window has room for."""
         return self.window // self.needs.ahead if self.needs.ahead else 0
 
     @property
@@ -164,34 +161,32 @@ def _share(nbytes: int, most: int) -> str:
 
 
 def usable_memory(available: int, process: int) -> int:
-    """Bytes that a loader may plan with where none are given: a quarter of them is left of what
-    there is.
+    """Bytes that a loader plans with by default; a quarter of them stays free on top.
 
     Args:
-        available: Bytes that are free.
-        process: Bytes that the process holds already.
+        available: Free bytes.
+        process: Bytes that the process already holds.
     """
     return (max(0, available) + max(0, process)) * QUARTER // (QUARTER + 1)
 
 
 def divide_memory(total: int, needs: MemoryNeeds, *, given: bool = True) -> MemoryPlan:
-    """Divide memory by what a byte of each part saves.
+    """Divide memory by what a byte saves in each part.
 
-    Batches in flight come first, as there is nothing without them; then the look-ahead for one
-    batch, without which an epoch from a disk took four times as long, and for more of them up to a
-    third of what is left. The rest is shared by the edges and the rows that are kept: with ``r``
-    bytes read an epoch of ``n``, the best ``b`` bytes are taken to save ``r * sqrt(b / n)``, which
-    gives each ``r ** 2 / n`` parts, up to all of it.
+    Batches in flight come first, since nothing works without them. Next is the look-ahead for one
+    batch: without it an epoch from disk took 4x longer. More look-ahead gets up to a third of what
+    is left. Kept edges and rows share the rest. If an epoch reads ``r`` of a part's ``n`` bytes,
+    its best ``b`` bytes are assumed to save ``r * sqrt(b / n)``. So its weight is ``r ** 2 / n``.
 
     Args:
         total: Bytes to divide.
         needs: What the parts could use.
-        given: ``total`` was asked for: refuse one that is too small. Else the plan has the batches,
-            and no more.
+        given: The user set ``total``: raise if it is too small. Otherwise the plan then has only
+            batches.
 
     Raises:
-        ValueError: ``total`` is below what the batches and a cache of a given size need; it says
-            how much that is.
+        ValueError: ``total`` is too small for the batches and a cache of given size. The message
+            has the least that suffices.
     """
     process = beyond_share(total, needs.process)
     rest = total - process - needs.in_flight - needs.staging
@@ -201,14 +196,14 @@ def divide_memory(total: int, needs: MemoryNeeds, *, given: bool = True) -> Memo
     rest = max(0, rest)
     cache = min(cache, rest)
     rest -= cache
-    # Half where the user asks for a look-ahead: he knows that it pays on his disk.
+    # Half if the user asks for a look-ahead, and so knows that it pays on this disk.
     share = rest // (_WINDOW_SHARE if needs.lookahead is None else 2)
-    # At least one batch, even beyond the share: without any an epoch from a disk took four times as
-    # long.
+    # At least one batch, even beyond the share: without look-ahead, an epoch from disk took 4x
+    # longer.
     window = min(_window(needs), max(share, min(rest, needs.ahead)))
     rest -= window
     if window < needs.ahead:
-        window = 0  # too small for a single batch, and of no use
+        window = 0  # useless: too small for a single batch
     wants_cache = 0 if needs.cache_given is not None else needs.cache
     topology, more = _shared(
         rest, (needs.topology, needs.topology_reads), (wants_cache, needs.cache_reads)
@@ -226,8 +221,8 @@ def _window(needs: MemoryNeeds) -> int:
 
 
 def _shared(nbytes: int, first: tuple[int, float], second: tuple[int, float]) -> tuple[int, int]:
-    """Bytes for two parts of (bytes, bytes read), neither more than it has."""
-    # To maximise r1 sqrt(b1 / n1) + r2 sqrt(b2 / n2) with b1 + b2 fixed, set the derivatives equal:
+    """Bytes for two parts of (size, bytes read), neither more than its size."""
+    # Maximise r1 sqrt(b1 / n1) + r2 sqrt(b2 / n2) for fixed b1 + b2. Equal derivatives give
     # b1 : b2 = r1**2 / n1 : r2**2 / n2.
     weights = [reads**2 / size if size else 0.0 for size, reads in (first, second)]
     if first[0] + second[0] <= nbytes:
@@ -240,7 +235,7 @@ def _shared(nbytes: int, first: tuple[int, float], second: tuple[int, float]) ->
 
 
 def _too_small(total: int, needs: MemoryNeeds, cache: int) -> str:
-    """Why ``total`` does not do, and the least that does."""
+    """The error's message: why ``total`` is too small, and the least that suffices."""
     base = needs.in_flight + needs.staging + cache
     least = least_memory(base, needs.process)
     parts = [

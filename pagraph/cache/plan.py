@@ -25,11 +25,11 @@ class FieldPlan:
         key: The field.
         rows: Number of vertices (or edges) whose rows are cached.
         nbytes: Bytes of these rows in the cache.
-        tier: Where its other rows are read from.
-        row_bytes: Bytes that a read of one row moves.
-        expected_reads: Rows that are expected to be read in an epoch, by all processes that share
-            the seeds. None where that is not known: the policy's scores are not reads an epoch.
-        expected_hits: Those of them that are cached.
+        tier: Where its uncached rows are read from.
+        row_bytes: Bytes that reading one row moves.
+        expected_reads: Expected row reads per epoch, by all processes that share the seeds. None
+            if unknown, since the policy's scores are not reads per epoch.
+        expected_hits: Expected reads of cached rows.
         complete: Whether all rows are cached.
     """
 
@@ -44,19 +44,16 @@ class FieldPlan:
 
     @property
     def expected_hit_rate(self) -> float | None:
-        """Expected reads of cached rows / expected reads of all rows; None where they are not
-        known."""
+        """Expected reads of cached rows / expected reads of all rows; None if unknown."""
         return 1.0 if self.complete else _rate(self.expected_hits, self.expected_reads)
 
     @property
     def expected_bytes_saved(self) -> float | None:
-        """Bytes an epoch that are expected not to be read from ``tier``; None where that is not
-        known."""
+        """Expected bytes per epoch that need not be read from ``tier``; None if unknown."""
         return None if self.expected_hits is None else self.expected_hits * self.row_bytes
 
     def to_dict(self) -> dict[str, float]:
-        """Its numbers by the names above: "rows", "nbytes", and those that are expected, as far as
-        they are known."""
+        """Its numbers by name: "rows", "nbytes", and the expected ones that are known."""
         names = (
             "rows",
             "nbytes",
@@ -74,19 +71,18 @@ class FieldPlan:
 
 @dataclass(frozen=True)
 class CachePlan(Tabled):
-    """The cached rows of the vertices, or edges, of one type. ``str()`` is a table with one line a
-    field.
+    """The cached rows of one vertex or edge type. ``str()`` is a table with one line per field.
 
     Attributes:
         device: Where the rows are.
         num_nodes: Number of vertices (or edges).
         budget_bytes: Bytes that the rows of all types may take.
-        table_bytes: Bytes of the table from vertex to place.
+        table_bytes: Bytes of the table from id to slot.
         fields: One part per cached field.
-        node_type: The vertex type; None where there is only one. An edge type for rows of edges.
-        reason: Why nothing is cached; empty where something is, of this type or another.
-        batches_bytes: Bytes of the device that batches of one launch take besides, those on their
-            way and the one that is read; 0 where there are none.
+        node_type: The vertex type; None if there is only one. An edge type for rows of edges.
+        reason: Why nothing is cached; empty if something is, of this type or another.
+        batches_bytes: Further bytes of the device for recorded batches, in flight and in use; 0
+            without.
     """
 
     device: torch.device
@@ -113,8 +109,7 @@ class CachePlan(Tabled):
 
     @property
     def expected_hit_rate(self) -> float | None:
-        """Expected reads of cached rows / expected reads of all rows of the cached fields; None:
-        not known."""
+        """Expected hits / expected reads, over the cached fields; None if unknown."""
         if self.fields and all(f.complete for f in self.fields):
             return 1.0
         return _rate(
@@ -123,8 +118,7 @@ class CachePlan(Tabled):
 
     @property
     def expected_bytes_saved(self) -> float | None:
-        """Bytes an epoch that are expected to be saved by all fields; None where one is not known,
-        or none cached."""
+        """Expected bytes saved per epoch by all fields; None if unknown, or nothing is cached."""
         return _sum(f.expected_bytes_saved for f in self.fields)
 
     def __repr__(self) -> str:
@@ -138,7 +132,7 @@ class CachePlan(Tabled):
         )
 
     def to_dict(self) -> dict[str, float]:
-        """All numbers by flat names, see :meth:`CachePlans.to_dict`."""
+        """All numbers by flat name, see :meth:`CachePlans.to_dict`."""
         return _numbers([self])
 
     def _tables(self) -> list[Table]:
@@ -146,15 +140,14 @@ class CachePlan(Tabled):
 
 
 class CachePlans(Tabled, list[CachePlan]):
-    """The cached rows of each type; ``str()`` is one table with all fields and their total, as in a
-    notebook."""
+    """The cached rows of each type. ``str()`` and notebooks show a table of all fields."""
 
     def to_dict(self) -> dict[str, float]:
-        """All numbers by flat names, for TensorBoard or W&B.
+        """All numbers by flat name, for TensorBoard or W&B.
 
-        "budget_bytes", "table_bytes", "nbytes" (tables included), "batches_bytes",
-        "expected_hit_rate" and "expected_bytes_saved" as far as they are known, and
-        "field/NAME/..." with the names of :meth:`FieldPlan.to_dict`.
+        These are "budget_bytes", "table_bytes", "nbytes" (tables included), and if known
+        "batches_bytes", "expected_hit_rate" and "expected_bytes_saved". "field/NAME/..." has the
+        names of :meth:`FieldPlan.to_dict`.
         """
         return _numbers(self)
 
@@ -180,13 +173,12 @@ def _numbers(plans: Sequence[CachePlan]) -> dict[str, float]:
 
 
 def _batches_bytes(plans: Sequence[CachePlan]) -> int:
-    """Bytes of batches; they are of all types."""
+    """Bytes of recorded batches, which each plan counts for all types."""
     return max((plan.batches_bytes for plan in plans), default=0)
 
 
 def _expected(plans: Sequence[CachePlan]) -> tuple[float | None, float | None]:
-    """Hit rate and bytes saved an epoch that are expected of all fields; None where they are not
-    known."""
+    """Expected hit rate and bytes saved per epoch, over all fields; None if unknown."""
     parts = [part for plan in plans for part in plan]
     rate = _rate(
         _sum(part.expected_hits for part in parts), _sum(part.expected_reads for part in parts)
@@ -198,7 +190,7 @@ _HEAD = ("field", "rows", "of all", "bytes", "hit rate", "saved an epoch", "othe
 
 
 def _table(plans: Sequence[CachePlan]) -> Table:
-    """One line a field, then the tables and the total; expected numbers are named so."""
+    """One line per field, then the tables and the total."""
     if not plans:
         return Table([["cache: no field"]])
     # One budget and one device serve all types.
@@ -235,7 +227,7 @@ def _line(part: FieldPlan, num_nodes: int) -> tuple[str, ...]:
 
 
 def _sum(values: Iterable[float | None]) -> float | None:
-    """The sum; None if there is nothing to add, or anything is not known."""
+    """The sum; None without values, or if one is unknown."""
     total: float | None = None
     for value in values:
         if value is None:
@@ -259,17 +251,18 @@ def _known(nbytes: float | None) -> str:
 
 
 HOST_SHARE = 0.5
-"""Share of the available system memory that "auto" takes on a CPU.
+"""Share of the available host memory that "auto" takes on the CPU.
 
-The other half is for the model, the batches, and pages of files that the system keeps.
+The other half is for the model, the batches, and the page cache.
 """
 
 _GIB = 1 << 30
 
 
 def auto_budget(device: torch.device, *, reserve: int | None = None) -> int:
-    """Bytes that a cache on ``device`` may take now; 0 where torch cannot tell. Call after a full
-    training step.
+    """Bytes that a cache on ``device`` may take now; 0 if torch cannot tell.
+
+    Call after a full training step.
 
     Args:
         device: Where the cache will be.
@@ -282,16 +275,14 @@ def auto_budget(device: torch.device, *, reserve: int | None = None) -> int:
 
 
 def accelerator_budget(accelerator: Accelerator, *, reserve: int | None = None) -> int:
-    """Bytes, at least 0, that a cache on an accelerator may take now; call after a full training
-    step.
+    """Bytes that a cache on an accelerator may take now, at least 0.
 
-    The peak memory of that step stays free, whether it is in use now or not: the model, its
-    gradients and the optimiser's state, activations, and the batches that were in flight.
-    ``reserve`` (default: :func:`device_reserve`) stays free on top, for larger batches, batches in
-    flight that were not there during the first step, and fragments between tensors.
+    Call after a full training step. Its peak memory stays free: the model, gradients, optimiser
+    state, activations, and batches in flight. ``reserve`` (default: :func:`device_reserve`) stays
+    free on top, for larger or more batches, and for fragmentation.
     """
     free, total = accelerator.free_bytes()
-    allocated = peak = 0  # other devices than CUDA's do not tell
+    allocated = peak = 0  # only known for CUDA
     if accelerator.device.type == "cuda":
         allocated = torch.cuda.memory_allocated(accelerator.device)
         peak = torch.cuda.max_memory_allocated(accelerator.device)
@@ -300,10 +291,8 @@ def accelerator_budget(accelerator: Accelerator, *, reserve: int | None = None) 
 
 
 def device_reserve(total: int) -> int:
-    """Bytes to leave free on a device of ``total`` bytes: 5 %, at least 1 GiB, but no more than a
-    quarter of it."""
-    # 5 % are fragments between tensors, as torch's allocator leaves them; a small device still needs
-    # room for a batch.
+    """Bytes to leave free on a device: 5 %, at least 1 GiB, but at most a quarter of ``total``."""
+    # 5 % for the fragmentation of torch's allocator; a small device still needs room for a batch.
     return max(min(_GIB, total // 4), total // 20)
 
 
@@ -311,11 +300,10 @@ def device_bytes(*, free: int, allocated: int, peak: int, reserve: int) -> int:
     """Bytes left on a device after the largest step so far.
 
     Args:
-        free: Bytes that could be allocated now, including those that torch's allocator keeps for
-            reuse.
+        free: Bytes that can be allocated now, including what torch's allocator has reserved.
         allocated: Bytes in use by tensors now.
-        peak: The most bytes in use by tensors at any time.
-        reserve: Bytes to leave.
+        peak: Peak bytes in use by tensors.
+        reserve: Bytes to leave free.
 
     Example:
         >>> device_bytes(free=6000, allocated=1000, peak=2500, reserve=500)
@@ -325,11 +313,11 @@ def device_bytes(*, free: int, allocated: int, peak: int, reserve: int) -> int:
 
 
 def host_bytes(available: int, *, share: float = HOST_SHARE) -> int:
-    """The share of ``available`` bytes of system memory that a cache may take; never negative."""
+    """The share of ``available`` bytes of host memory that a cache may take; never negative."""
     return max(0, int(available * share))
 
 
-# A read takes milliseconds. One that takes longer is of a thread that waits for memory itself.
+# A read takes milliseconds. A longer one belongs to a thread that waits for memory itself.
 _PATIENCE_SECONDS = 1.0
 
 
@@ -349,11 +337,11 @@ def room_for(
     accelerator: Accelerator,
     batches_bytes: int = 0,
 ) -> int:
-    """The budget in bytes, with the tables if it pays for them; less, with a warning, where they
-    are not free.
+    """The budget in bytes, with the tables if it pays for them.
 
-    Then the reserve of "auto" stays free, and ``batches_bytes``. ``wanted`` has the bytes of one
-    vertex's rows of all fields, and the number of vertices, for each type.
+    If so much is not free, warns and returns less, which leaves ``batches_bytes`` and the reserve
+    of "auto" free. ``wanted`` has for each type the bytes of a vertex's rows of all fields, and the
+    number of vertices.
     """
     free, total = accelerator.free_bytes()
     reserve = device_reserve(total) + batches_bytes
@@ -365,7 +353,7 @@ def room_for(
     taken = min(everything, room if budget.pays_tables else room + tables)
     if taken <= free:
         return room
-    # With a cache of all that is free the device would be full to the last byte.
+    # A cache of all free bytes would leave no room for batches.
     less = max(0, free - reserve)
     warnings.warn(
         f"the cache was to take {bytes_text(taken)} on {accelerator.device}, where "
@@ -378,7 +366,7 @@ def room_for(
 
 
 def warn_of_memory(device: torch.device, nbytes: int) -> None:
-    """Warn that a cache is smaller than planned, because memory ran out while it was filled."""
+    """Warn that memory ran out while a cache was filled, so it is smaller than planned."""
     warnings.warn(
         f"{device} ran out of memory while the cache was filled: {_advice(nbytes)}",
         RuntimeWarning,
@@ -387,9 +375,9 @@ def warn_of_memory(device: torch.device, nbytes: int) -> None:
 
 
 def wait_until_gone(memory: Sequence[weakref.ref[torch.UntypedStorage]]) -> None:
-    """Wait until nothing holds this memory, but not for ever.
+    """Wait until nothing holds this memory, for at most a second.
 
-    Its holder may be a thread that waits, too.
+    A holder may itself be waiting.
     """
     end = time.monotonic() + _PATIENCE_SECONDS
     while any(ref() is not None for ref in memory) and time.monotonic() < end:

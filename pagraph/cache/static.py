@@ -1,5 +1,4 @@
-"""StaticCache: when the rows of a loader's fields are chosen and cached, under one budget for all
-types."""
+"""StaticCache: decides when rows are chosen and cached, under one budget for all types."""
 
 from __future__ import annotations
 
@@ -32,24 +31,21 @@ _log = logging.getLogger(__name__)
 
 
 class StaticCache:
-    """Decides which rows are cached, and keeps them of every field that a cache can serve. Safe
-    from any thread.
+    """Cached rows of all fields that a cache can serve. Thread-safe.
 
-    For the arguments see ``FieldSet``. ``num_rows`` has the sizes of vertex and edge types,
-    ``link`` the transfer paths to the accelerator on which rows are cached; None: they are cached
-    in memory.
+    For the arguments see ``FieldSet``. ``num_rows`` has the sizes of vertex and edge types.
+    ``link`` has the transfer paths to the accelerator that caches rows; None: host memory does.
     """
 
-    # Locks, in the order in which one thread may take them:
+    # Lock order:
     #
-    #     _shrinking   one per process: a cache gives way to a batch
+    #     _shrinking   one per process: a cache shrinks to make room for a batch
     #     _fill_lock   one per cache: its choice and its rows change
-    #     _live_lock   one per process: the set of caches that may share rows; never held for long
+    #     _live_lock   one per process: the set of caches that may share rows; held briefly
     #
-    # A thread that holds a fill lock never waits for another cache's: `_take_over_from` gives up
-    # where that one is busy, and only the one thread that has `_shrinking` collects several of them.
-    # So no two threads wait for each other. Reads take none of these: they see a field's old rows,
-    # its new ones, or none.
+    # A thread that holds a fill lock never waits for another cache's: `_take_over_from` gives up if
+    # that one is busy, and only the thread that holds `_shrinking` takes several. So there is no
+    # deadlock. Reads take none of these: they see a field's old rows, its new ones, or none.
 
     # All caches that may share their rows.
     _live: weakref.WeakSet[StaticCache] = weakref.WeakSet()
@@ -82,46 +78,43 @@ class StaticCache:
         self._link = link
         self._accelerator = None if link is None else link.accelerator
         self._holding = Holding(device, num_rows, outputs, cache_dtype=cache_dtype, link=link)
-        # A ForkLock, since another thread may hold it for long: a child that was forked meanwhile
-        # could never take a plain one.
+        # A ForkLock: another thread may hold it for long, and a child forked meanwhile could never
+        # take a plain lock.
         self._fill_lock = ForkLock()
-        # A training step was done: the memory of a step is known, and which fields are read.
+        # A training step is done, so its memory and the fields that it reads are known.
         self._stepped = False
-        # A choice was made. Fields that come later get the bytes that it left.
+        # A choice is made. Later fields get the bytes that it leaves.
         self._decided = False
-        # Filled again by another ranking, and no longer like the caches it could be shared with.
+        # Refilled by another ranking, so no longer shareable.
         self._refilled = False
-        # Bytes in memory that "auto" may take; None: a share of what is free.
+        # Host memory that "auto" may take; None: a share of free memory.
         self.allowed: int | None = None
-        # Bytes of an accelerator to leave for batches, beside the reserve.
+        # Bytes of the accelerator to leave for batches, on top of the reserve.
         self._batches_bytes = 0
-        # Bytes that rows are chosen under.
+        # Budget of the choice.
         self._room = 0
-        # Bytes of rows and tables. More than the room where tables come on top of a share of rows.
+        # Bytes of rows and tables. Exceeds the room if the budget does not pay for tables.
         self._nbytes = 0
         if share is not None:
             with self._live_lock:
                 self._live.add(self)
 
     def add(self, key: Hashable, field: Field, row_type: RowType, role: Role) -> None:
-        """Consider a field, or a further role of one; one that comes after the decision gets the
-        bytes left."""
+        """Add a field, or a role of one. After the decision, it gets the bytes left over."""
         known = self._holding.entries.get(key)
         self._holding.entries[key] = Entry(
             field, row_type, role if known is None else known.role | role
         )
 
     def let_grow(self, grows: bool) -> None:
-        """Let windows fill caches of files that are not in memory, or read these for it; for
-        fillings from now on."""
+        """Set whether windows fill the cache from now on, rather than a separate read."""
         self._holding.grows = grows
 
     def prepare(self) -> None:
-        """Fill the cache if its size and fields are known, or take over another loader's; call
-        before an epoch.
+        """Fill the cache if its size and fields are known, or take over another loader's.
 
-        One that windows fill comes after the first step: nothing is gained by ranking while nothing
-        is read.
+        Call before an epoch. A cache that windows fill waits for the first step, so that ranking
+        overlaps with reads.
         """
         if not self._take_over() and (
             self._stepped or not (self._budget.is_auto or self._holding.will_grow)
@@ -129,9 +122,9 @@ class StaticCache:
             self._decide()
 
     def after_first_step(self, batches_bytes: int = 0) -> None:
-        """Fill the cache if :meth:`prepare` could not; call after a first training step.
+        """Fill the cache if :meth:`prepare` could not. Call after the first training step.
 
-        Only then are the memory of a step ("auto") known, and the fields that are read if none were
+        Only then is the memory of a step known ("auto"), and which fields are read if none were
         given. ``batches_bytes`` of an accelerator stay free for batches.
         """
         self._stepped = True
@@ -139,14 +132,14 @@ class StaticCache:
         self.prepare()
 
     def refill(self, rank: Rank) -> None:
-        """Choose anew by another ranking, under the same number of bytes, and fill again; reads may
-        go on.
+        """Refill the cache by another ranking, within the same bytes; reads may go on.
 
-        A read sees a field's old rows or its new ones, or none. In memory, fields are filled one
-        after another, those that shrink first, each beside its old rows: at most one field (and the
-        tables) more than the budget. On other devices all old rows that are not kept go first.
-        Unchanged rows are not filled again. Sets that took over this one's rows go on with them;
-        from now on this set shares with no other.
+        A read sees a field's old rows, its new ones, or none. Unchanged rows are kept. In memory,
+        fields are filled one by one, those that shrink first, while their old rows stay. So the
+        cache exceeds the budget by at most one field and the tables. On other devices, old rows are
+        released first.
+
+        Sets that took over this one's rows keep them. This set no longer shares.
         """
         with self._fill_lock:
             self._rank = rank
@@ -156,23 +149,22 @@ class StaticCache:
                 self._install(found, ", filled again")
 
     def shrink(self) -> bool:
-        """Give up about half of what an accelerator holds, the rows that are read least; whether
-        there was any.
+        """Drop about half of the rows on an accelerator, those read least; False without any.
 
-        The old rows go before the ones that stay are filled again: no moment needs more memory than
-        before. Sets that share the rows keep the same ones. Later fillings stay under the new size.
-        A thread that asks while a cache gives way waits for that, and gets True: batches made at
-        the same time are short of memory at the same time.
+        All rows are released before the remaining ones are filled again, so the peak does not grow.
+        Sets that share the rows follow. Later fillings keep to the new size. A thread that calls
+        during another shrinking waits for it and gets True, since concurrent batches run short of
+        memory together.
         """
         if self._link is None:
             return False
         if not self._shrinking.acquire(blocking=False):
-            # Another batch ran short at the same time: its shrinking makes room for this one too.
+            # The shrinking for another batch makes room for this one too.
             with self._shrinking:
                 return True
         with ExitStack() as locks:
             locks.callback(self._shrinking.release)
-            # Peers may hold the very same rows, which are only freed once all let them go.
+            # Peers may hold the same rows, which are freed only when all release them.
             peers = [
                 other for other in self._others() if other._accelerator is self._link.accelerator
             ]
@@ -190,21 +182,21 @@ class StaticCache:
         leaving = self._holding.release()
         for peer, theirs, _ in common:
             peer._holding.release([theirs])
-            # A later filling of the peer must not take back what was given up here.
+            # A later filling of the peer must not take the memory back.
             peer._room = min(self._room, peer._room)
             peer._nbytes = min(self._nbytes, peer._nbytes)
-        wait_until_gone(leaving)  # reads that have begun go on with the old rows
+        wait_until_gone(leaving)  # reads in flight still use the old rows
         link.accelerator.release_memory()
         # A field may have been deleted or written meanwhile.
         found = self._holding.candidates()
         counts = {key: count for key, count in counts.items() if key in found}
-        # The device may be shorter of memory than it said: halve until the rows fit, or none stay.
+        # The device may have less memory than it reports: halve until the rows fit, or none stay.
         while counts and not self._try_to(partial(self._holding.fill_first, counts, found)):
-            wait_until_gone(self._holding.release())  # reads may have found some of it already
+            wait_until_gone(self._holding.release())  # reads may already use some of it
             self._holding.fillings.clear()
             link.accelerator.release_memory()
             counts = {key: count // 2 for key, count in counts.items() if count > 1}
-        # Peers take the refilled rows rather than copies; not where they see other values by now.
+        # Peers share the refilled rows, unless they see other values by now.
         held = self._holding.held
         for peer, theirs, key in common:
             candidate = peer._holding.candidates().get(theirs)
@@ -220,10 +212,9 @@ class StaticCache:
         return True
 
     def _halve(self) -> tuple[dict[Hashable, int], int]:
-        """Make the room half of what is taken now; how many rows of each field stay, and the bytes
-        taken until now."""
+        """Halve the room; returns the rows of each field that stay, and the bytes taken so far."""
         held = self._holding.held
-        tables = self._holding.choice.table_bytes  # these do not get smaller
+        tables = self._holding.choice.table_bytes  # these do not shrink
         rows = sum(cache.row_nbytes for cache in held.values())
         self._nbytes = (rows + tables) // 2
         self._room = self._nbytes if self._budget.pays_tables else max(0, self._nbytes - tables)
@@ -236,17 +227,19 @@ class StaticCache:
             return [other for other in self._live if other is not self]
 
     def can_serve(self, field: Field, base: PlainFeature) -> bool:
-        """Whether a cache would save anything of a field's present values."""
+        """Whether a cache would save anything for a field's current values."""
         entry = next(
             (entry for entry in self._holding.entries.values() if entry.field is field), None
         )
         return entry is not None and self._holding.can_cache(entry.type, base)
 
     def fill_late(self, key: Hashable, path: ReadPath, values: FieldValue) -> None:
-        """Cache a field that came, or settled, after the decision, in the bytes that are left;
-        skipped if busy."""
-        # Not blocking: this runs in the middle of a read, which goes on without a cache. `declined`
-        # keeps a field that was not worth a row from asking again under the same choice.
+        """Cache a field that was added or settled after the decision, in the bytes left over.
+
+        Does nothing if another thread fills.
+        """
+        # Not blocking: this runs inside a read, which goes on without a cache. `declined` keeps a
+        # field that is not worth a row from asking again under the same choice.
         choice = self._holding.choice
         if (
             not self._decided
@@ -263,12 +256,12 @@ class StaticCache:
             self._fill_lock.release()
 
     def input_type(self, key: Hashable) -> RowType | None:
-        """The type of a field that is read for input nodes; None for others."""
+        """The type of a field that is read for inputs; None for others."""
         entry = self._holding.entries.get(key)
         return entry.type if entry is not None and entry.role & Role.INPUT else None
 
     def invalidate_shared(self, version: FieldVersion) -> None:
-        """Forget the cached rows of these values in all caches that may share them."""
+        """Drop the cached rows of these values in all caches that may share them."""
         for other in self._others():
             if self._share is None or other._share is None or self._share.kind != other._share.kind:
                 continue
@@ -278,12 +271,11 @@ class StaticCache:
 
     @property
     def plans(self) -> CachePlans:
-        """A plan for each vertex type, and for each edge type of which anything is cached, or why
-        nothing is."""
+        """A plan for each vertex type and each cached edge type, or why nothing is cached."""
         return self._holding.plans(self._nbytes, "" if self._holding.held else self._why_empty())
 
     def _why_empty(self) -> str:
-        """Why nothing is cached now."""
+        """The reason why nothing is cached now."""
         if not self._holding.entries:
             return "as none is prefetched"
         found = self._holding.candidates()
@@ -307,17 +299,16 @@ class StaticCache:
         )
 
     def _least_bytes(self, found: Mapping[Hashable, Candidate]) -> int:
-        """Bytes for the smallest row of any field, with its type's table where the budget pays for
-        it."""
+        """Bytes of the smallest row of any field, with its table if the budget pays for tables."""
         tables = {
             t: SLOT_BYTES * n if self._budget.pays_tables else 0 for t, n in self._num_rows.items()
         }
         return min(tables[c.type] + c.cached_bytes for c in found.values())
 
-    # -- deciding: all but _decide itself need the fill lock
+    # -- deciding: all but _decide need the fill lock
 
     def _decide(self) -> None:
-        """Choose what to cache and fill the cache, once there is a field that is worth it."""
+        """Choose rows and fill the cache, once a field is worth caching."""
         with self._fill_lock:
             found = {} if self._decided else self._holding.candidates()
             if not found:
@@ -357,8 +348,7 @@ class StaticCache:
         )
 
     def _install(self, found: Mapping[Hashable, Candidate], remark: str = "") -> None:
-        """Choose under the room that there is, and fill; with less where a device has not so
-        much."""
+        """Choose rows within the room and fill the cache; with less if device memory runs out."""
         wanted = self._room
         rank = memoized(self._rank)
         while True:
@@ -370,7 +360,7 @@ class StaticCache:
             assert self._link is not None
             wait_until_gone(self._holding.clear())
             self._link.accelerator.release_memory()
-            # Halving ends after some 40 rounds at the most, with no rows.
+            # Halving ends after at most about 40 rounds, with no rows.
             self._room = min(self._room // 2, self._link.accelerator.free_bytes()[0])
         if self._room < wanted:
             if not choice.rows:
@@ -380,7 +370,7 @@ class StaticCache:
         self._log(remark)
 
     def _try_to(self, fill: Callable[[], None]) -> bool:
-        """Fill; whether a device had the memory for it."""
+        """Call ``fill``; whether the device had memory for it."""
         try:
             fill()
         except OutOfMemory:
@@ -401,7 +391,7 @@ class StaticCache:
         )
 
     def _fill_late(self, key: Hashable, candidate: Candidate) -> FeatureCache | None:
-        """Cache a field that came, or settled, after the decision, in the bytes that are left."""
+        """Cache a field in the bytes left over; None if it is not worth a row."""
         holding = self._holding
         row_type = candidate.type
         if holding.has_declined(candidate):
@@ -409,12 +399,12 @@ class StaticCache:
         left = self._nbytes - holding.used_without(key)
         index = holding.choice.indices.get(row_type)
         if index is None:
-            # The first field of its type: it is ranked now, and its table is paid from what is left.
+            # The first field of its type: rank it now, and pay its table from what is left.
             more = self._choose(left, {key: candidate}, self._rank, pays_tables=True)
             holding.add_type(row_type, more)
             count = more.rows.get(key, 0)
         else:
-            # All fields of a type are cached for the same vertices, whose table is paid already.
+            # All fields of a type are cached for the same vertices; their table is already paid.
             fit = rows_that_fit(
                 left, [candidate.cached_bytes], self._num_rows[row_type], table=False
             )
@@ -425,7 +415,7 @@ class StaticCache:
         return holding.fill(key, candidate, count)
 
     def _try_to_fill_late(self, key: Hashable, candidate: Candidate) -> FeatureCache | None:
-        """:meth:`_fill_late`, with half of the bytes, and so on, where a device has not so many."""
+        """:meth:`_fill_late`, halving the bytes while device memory runs out."""
         if self._link is None:
             return self._fill_late(key, candidate)
         before = self._nbytes
@@ -435,10 +425,10 @@ class StaticCache:
                 break
             except OutOfMemory:
                 left = self._nbytes - self._holding.used_without(key)
-            # Half of what is left, and at least a byte, so that this ends.
+            # Half of what is left, and at least a byte: so this ends.
             self._nbytes -= max(1, left - left // 2)
             self._link.accelerator.release_memory()
-        self._holding.fillings.clear()  # a read does not wait for it
+        self._holding.fillings.clear()  # timing it would make this read wait
         if self._nbytes < before:
             self._room = max(0, self._room - (before - self._nbytes))
             warn_of_memory(self._device, self._nbytes)
@@ -447,14 +437,13 @@ class StaticCache:
     # -- sharing
 
     def _take_over(self) -> bool:
-        """Use another loader's cache that was made for all of this one's fields; whether there is
-        one."""
+        """Use another loader's cache for all of this one's fields; whether there is one."""
         if self._share is None or self._decided or self._refilled:
             return False
         others = self._others()
         mine = self._kind
         with self._fill_lock:
-            # Asked again under the lock: another thread may have decided.
+            # Checked again under the lock: another thread may have decided.
             found = {} if self._decided else self._holding.candidates()
             for other in others:
                 alike = found and mine == other._kind and self._share.takes(other._share)
@@ -464,11 +453,11 @@ class StaticCache:
 
     @property
     def _kind(self) -> tuple[object, ...]:
-        """Equal for caches that may become one."""
+        """Equal for caches that may share rows."""
         return self._budget, self._device, self._accelerator, self._num_rows, self._cache_dtype
 
     def _take_over_from(self, other: StaticCache, found: Mapping[Hashable, Candidate]) -> bool:
-        # It is filling. Two caches that wait for each other's lock would wait for ever.
+        # Busy filling. Two caches that wait for each other's fill locks would deadlock.
         if not other._fill_lock.acquire(blocking=False):
             return False
         try:
@@ -480,9 +469,9 @@ class StaticCache:
             self._decided = True
             same = self._share == other._share
             self._holding.adopt(other._holding, found, caches, same_workload=same)
-            # A third loader must compare itself with what these rows were chosen for.
+            # A third loader must be compared with the workload that these rows were chosen for.
             self._share = other._share
-        except OutOfMemory:  # there was no room to compare the values
+        except OutOfMemory:  # no room to compare the values
             return False
         finally:
             other._fill_lock.release()

@@ -1,4 +1,4 @@
-"""Windows: rows on disk that a group of sampled batches will read, of all fields of a loader."""
+"""Windows: rows on disk that a group of sampled batches will read, for all fields of a loader."""
 
 from __future__ import annotations
 
@@ -18,14 +18,13 @@ if TYPE_CHECKING:
 
 
 class Windows:
-    """One group's rows, by field; made by one thread, then read by any.
+    """One group's rows, by field. One thread makes them, then any thread reads them.
 
     Args:
-        reading: Gives a field's memory, values and read path, or None for what is not read from a
-            file on the CPU.
-        pool_of: Memory of a field's rows.
-        holds_rows: Whether rows of a file are copied, given its bytes; else the system keeps its
-            pages.
+        reading: Returns a field's memory, values and read path; None if it is not read from a file
+            on the CPU.
+        pool_of: Memory for a field's rows.
+        holds_rows: Whether rows of a file of this size are copied, or left to the page cache.
     """
 
     def __init__(
@@ -37,7 +36,7 @@ class Windows:
         self._reading = reading
         self._pool_of = pool_of
         self._holds_rows = holds_rows
-        # By field: how it was read when its first rows were added, and the rows. None: its rows are
+        # By field: its read path when its first rows were added, and the rows. None: its rows are
         # not on disk, or it cannot be read now.
         self._known: dict[Hashable, tuple[Reading, RowsAhead] | None] = {}
 
@@ -70,8 +69,7 @@ class Windows:
         return sum(known[1].nbytes for known in self._known.values() if known is not None)
 
     def load(self, earlier: Windows | None) -> tuple[int, int]:
-        """Read the rows that an earlier group's windows do not have; returns how many, and their
-        bytes."""
+        """Read the rows that the ``earlier`` windows lack; returns their number and bytes."""
         rows = nbytes = 0
         for key, known in self._known.items():
             if known is None:
@@ -85,9 +83,9 @@ class Windows:
         return rows, nbytes
 
     def feed(self) -> None:
-        """Give caches that grow what they want of the rows; from then on these count as hits."""
+        """Copy the rows that growing caches want into them; these then count as hits."""
         for key in self._known:
-            reading = self._reading(key)  # the cache may have come since the rows were added
+            reading = self._reading(key)  # the cache may be newer than the rows
             if reading is None or not isinstance(reading[2].cache, GrowingCache):
                 continue
             window = self._of(key, reading[2])
@@ -102,8 +100,7 @@ class Windows:
         pool: BufferPool | None,
         bounds: Sequence[int] | None,
     ) -> tuple[Tensor, tuple[int, ...] | None] | None:
-        """Rows and cache hits, as ``FieldSet.read`` wants them; None where a row, or these values,
-        are not here."""
+        """Rows and cache hits, for ``FieldSet.read``; None if a row or these values are missing."""
         window = self._of(key, path)
         found = None if window is None else window.read(ids, path.cache)
         if found is None:
@@ -114,7 +111,7 @@ class Windows:
         )
 
     def _of(self, key: Hashable, path: ReadPath) -> RowsAhead | None:
-        """The window of a field if it has the values that ``path`` reads."""
+        """The window of a field, if it has the values that ``path`` reads."""
         known = self._known.get(key)
         if (
             known is None

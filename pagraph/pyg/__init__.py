@@ -1,18 +1,17 @@
-"""PyG's loaders replaced: ``from pagraph.pyg import NeighborLoader`` in place of
-``torch_geometric.loader``'s.
+"""Drop-in replacements for PyG's loaders, such as ``from pagraph.pyg import NeighborLoader``.
 
-Needs PyG alone: neither pyg-lib nor torch-sparse, which PyPI does not offer as wheels.
+Needs only PyG, but not pyg-lib or torch-sparse, which have no wheels on PyPI.
 
-All other classes of ``torch_geometric.loader`` can be imported from here too, and are PyG's own: a
-script's whole import line can be swapped, one with ``*`` too. ``NeighborSampler`` and
-``HGTSampler`` are ours in place of ``torch_geometric.sampler``'s, ``Node2Vec`` and ``MetaPath2Vec``
-in place of ``torch_geometric.nn``'s.
+All other classes of ``torch_geometric.loader`` can be imported from here, too, so that a script's
+whole import line can be swapped, even with ``*``. These are PyG's own. ``NeighborSampler`` and
+``HGTSampler`` replace those of ``torch_geometric.sampler``, ``Node2Vec`` and ``MetaPath2Vec`` those
+of ``torch_geometric.nn``.
 """
 
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    # For editors: at run time `__getattr__` gives these, and only those that this PyG has.
+    # For editors. At run time `__getattr__` provides those that this PyG has.
     from torch_geometric.loader import *  # noqa: F403
 
 from .clusters import ClusterData, ClusterLoader
@@ -56,7 +55,7 @@ _loader = import_pyg().loader
 
 
 def _is_pygs(name: str) -> bool:
-    """A class that PyG's package offers, not what it happens to have imported."""
+    """Whether this is a public class of PyG's package."""
     return not name.startswith("_") and isinstance(getattr(_loader, name, None), type)
 
 
@@ -69,7 +68,7 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*__all__, *filter(_is_pygs, dir(_loader))})  # one more: a deprecated class
+    return sorted({*__all__, *filter(_is_pygs, dir(_loader))})  # adds a deprecated class
 
 
 __all__ += [name for name in _loader.__all__ if name not in globals()]

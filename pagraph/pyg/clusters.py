@@ -1,5 +1,4 @@
-"""ClusterData and ClusterLoader: PyG's arguments, files and batches, without pyg-lib and
-torch-sparse."""
+"""ClusterData and ClusterLoader: PyG's arguments, files and batches, by our kernels."""
 
 from __future__ import annotations
 
@@ -42,29 +41,26 @@ _REMOVE = "remove it to make it again"
 class ClusterData(_pyg.ClusterData):
     """Drop-in for ``torch_geometric.loader.ClusterData``: the same arguments, parts and files.
 
-    Needs neither pyg-lib nor torch-sparse. Clusters are METIS's where ``pymetis`` is installed, and
-    otherwise grown one after the other and improved by label propagation, which cuts more edges.
-    The graph is taken without directions, which PyG does not do. Saved files are read without
-    running code that they hold.
+    Needs neither pyg-lib nor torch-sparse. METIS makes the clusters if ``pymetis`` is installed.
+    Otherwise they are grown one by one and refined by label propagation, which cuts more edges.
+    Edges count as undirected, unlike in PyG. Reading saved files never runs code in them.
 
     Args:
         data: A ``Data`` with ``edge_index``.
-        num_parts: Number of clusters, at most that of vertices.
-        recursive: Cut in halves again and again, in place of into all clusters at once; METIS's
-            alone.
-        save_dir: Folder where the clusters are kept, in PyG's files, and read from if they are
-            there.
+        num_parts: Number of clusters, at most the number of vertices.
+        recursive: METIS only: bisect recursively instead of a k-way cut.
+        save_dir: Folder that keeps the clusters in PyG's files; read from there if they exist.
         filename: Name of the file. Default: ``metis.pt``.
-        log: Say on standard error that clusters are computed.
-        keep_inter_cluster_edges: ``cluster_data[i]`` has the edges out of the cluster, too.
+        log: Report on standard error that clusters are computed.
+        keep_inter_cluster_edges: ``cluster_data[i]`` keeps the edges out of the cluster.
         sparse_format: ``"csr"`` orders the edges of batches by source, ``"csc"`` by destination.
 
     Raises:
-        TypeError: ``data`` is something else, or ``num_parts`` not an integer.
+        TypeError: ``data`` is not a ``Data``, or ``num_parts`` not an integer.
         ValueError: ``num_parts`` is below 1 or above the number of vertices, or ``sparse_format``
             is unknown.
-        FormatError: The saved file is something else, or for another graph, number of clusters or
-            ``sparse_format``.
+        FormatError: The saved file has other content, or is for another graph, number of clusters
+            or ``sparse_format``.
 
     Example:
         >>> import torch
@@ -132,7 +128,7 @@ class ClusterData(_pyg.ClusterData):
         return found.to(edge_index.device, torch.int64)
 
     def _saved(self, path: str, data: Any) -> Any:
-        """The clusters in a file, for this graph."""
+        """The clusters in a file, checked against this graph."""
         saved = load_saved(path, classes=[Partition], advice=_REMOVE)
         if not isinstance(saved, Partition):
             raise FormatError(f"{path} must hold a Partition of PyG's, got {type(saved).__name__}")
@@ -149,7 +145,7 @@ class ClusterData(_pyg.ClusterData):
 
 
 def _is_partition(saved: Any, data: Any, num_parts: int) -> bool:
-    """Whether these are so many clusters of the graph of ``data``."""
+    """Whether these are ``num_parts`` clusters of the graph of ``data``."""
     nodes = int(data.num_nodes)
     edges = data.edge_index.shape[1]
     arrays = saved.indptr, saved.index, saved.partptr, saved.node_perm, saved.edge_perm
@@ -179,26 +175,25 @@ def _is_ids(array: Any, length: int) -> bool:
 
 
 class ClusterLoader(SubgraphLoader, _pyg.ClusterLoader):
-    """Drop-in for ``torch_geometric.loader.ClusterLoader``: the same arguments, the same batches
-    bit for bit.
+    """Drop-in for ``torch_geometric.loader.ClusterLoader``: same arguments, bit-identical batches.
 
-    Batches are made in threads, ahead of the training loop, and attributes of vertices read through
-    a static cache.
+    Threads make batches ahead of the training loop. Vertex attributes are read through a static
+    cache.
 
     Args:
-        cluster_data: The clusters: a ``ClusterData``, ours or PyG's. What is put into
-            ``cluster_data.data`` counts for the next batch; another ``Data`` in its place does not,
-            but as ``loader.data``.
+        cluster_data: The clusters: a ``ClusterData``, ours or PyG's. Changes to
+            ``cluster_data.data`` take effect with the next batch. To replace it, set
+            ``loader.data``.
         **kwargs: Torch's, such as ``batch_size`` (clusters) and ``shuffle``; ``cache``,
             ``cache_policy``, ``cache_dtype``, ``prefetch``, ``lookahead``, ``memory``, ``seed`` and
-            ``device`` as of :class:`~pagraph.pyg.NeighborLoader`.
+            ``device`` as in :class:`~pagraph.pyg.NeighborLoader`.
 
     Raises:
-        TypeError: ``cluster_data`` is something else.
+        TypeError: ``cluster_data`` is not a ``ClusterData``.
     """
 
     def __init__(self, cluster_data: _pyg.ClusterData, **kwargs: Unpack[LoaderOptions]) -> None:
-        # Lightning makes a loader again with these, which are the loader's own.
+        # Lightning passes these when it makes the loader again; the loader sets its own.
         kwargs.pop("dataset", None)
         kwargs.pop("collate_fn", None)
         if not isinstance(cluster_data, _pyg.ClusterData):
@@ -215,13 +210,13 @@ class ClusterLoader(SubgraphLoader, _pyg.ClusterLoader):
             graph=Graph({EDGE_TYPE: rows}, {NODE_TYPE: count}),
             core=ClusterSampler(partition.partptr.cpu()),
             items=torch.arange(len(cluster_data), device="cpu"),
-            flipped=partition.sparse_format == "csr",  # its rows are sources
+            flipped=partition.sparse_format == "csr",  # rows are sources
         )
         self._load(_joined, kwargs)
 
 
 def _joined(view: SubgraphView, output: Any, reading: Reading, rows: Mapping[Name, Tensor]) -> Any:
-    """The batch that PyG's loader makes of clusters, with rows of its attributes."""
+    """The batch that PyG's loader makes of clusters, with the rows that were read."""
     batch = copy.copy(view.data)
     if reading.levels is not None:
         reading.levels.tell(reading.stores)
@@ -229,13 +224,13 @@ def _joined(view: SubgraphView, output: Any, reading: Reading, rows: Mapping[Nam
         if name == "num_nodes":
             batch.num_nodes = len(output.node)
             continue
-        # Vertices first, as in PyG: what has as many rows as either is one of vertices.
+        # Vertices first, as in PyG: with equal numbers, an attribute counts as one of vertices.
         if view.data.is_node_attr(name):
             index = output.node
         elif view.data.is_edge_attr(name):
             index = output.edge
         else:
-            continue  # Of the whole graph: the copy has it.
+            continue  # an attribute of the graph, which the copy has
         dim = view.data.__cat_dim__(name, value)
         batch[name] = rows_of(rows, name, value, index, dim)
     batch.edge_index = stacked(output.row, output.col)

@@ -1,7 +1,7 @@
-"""Fields of vertices as the columns of a ``TensorFrame`` of PyTorch Frame, and their statistics.
+"""Vertex fields as columns of PyTorch Frame's ``TensorFrame``, with their statistics.
 
-PyTorch Frame makes frames of DataFrames. A graph has read its columns once: what their numbers
-stand for is known, and they may lie in mapped files.
+PyTorch Frame makes frames from DataFrames. A graph has parsed its columns already, and they may lie
+in mapped files.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from ..graph.fields import FieldNote, Fields, FrameColumn, materialized
 from ..system.arrays import Array
 from .frames import Y, dense_parts, part_name
 
-# What a batch has under these names is no input, or is one that PyG's models read as it is.
+# Kept out of the frame: no inputs, or inputs that PyG's models read directly.
 _BESIDE = ("feat", "label", "original_id", "x", "y")
-# Samplers read the times of rows themselves, and a model the calendar's numbers.
+# Kept in both: samplers read the raw times, models the calendar's numbers.
 _BOTH = ("time",)
 
 _MISSING_TIME = torch.iinfo(torch.int64).min
 """NumPy's NaT."""
 _UNITS = {"seconds": "M8[s]", "microseconds": "M8[us]", "nanoseconds": "M8[ns]"}
 _CONSTANT = "__const__"
-"""RelBench's name of the one column of a table that has none."""
+"""RelBench's name of the constant column of a table without columns."""
 
 
 def import_frame() -> ModuleType:
@@ -55,10 +55,10 @@ class FrameColumns:
     """The fields of one vertex type that become columns.
 
     Attributes:
-        count: Rows of each.
-        parts: The name of a semantic type to the rows of its columns, by name.
-        stats: The statistics of each column, as PyTorch Frame names them.
-        moved: Fields that are in the frame alone.
+        count: Number of rows.
+        parts: Rows by name of the semantic type and of the column.
+        stats: Statistics of each column, under PyTorch Frame's names.
+        moved: Fields that are only in the frame.
     """
 
     count: int
@@ -68,13 +68,13 @@ class FrameColumns:
 
     @classmethod
     def of(cls, fields: Fields, count: int) -> FrameColumns:
-        """The columns among the fields of ``count`` vertices; a constant one where there is none.
+        """The columns among the fields of ``count`` vertices, or else one constant column.
 
         Raises:
-            ValueError: A field of codes holds one that stands for no word.
+            ValueError: A field of codes has one without a word.
         """
         columns = cls(count)
-        # As PyTorch Frame does: the columns of a part are in the order of their names.
+        # Sorted, as PyTorch Frame sorts the columns of a part by name.
         for name in sorted(fields):
             note = fields.notes.get(name, FieldNote())
             if name not in _BESIDE and not name.endswith("_mask") and not note.frame:
@@ -100,7 +100,7 @@ class FrameColumns:
         return package.TensorFrame(features, names), stats
 
     def _together(self, package: ModuleType, part: str, columns: list[Tensor]) -> Any:
-        """The rows of a part's columns side by side; a column alone is no copy."""
+        """The columns of a part, stacked; a single column is not copied."""
         if part == "embedding":
             ends = np.cumsum([0, *(column.shape[1] for column in columns)])
             rows = columns[0] if len(columns) == 1 else torch.cat(columns, dim=1)
@@ -109,7 +109,7 @@ class FrameColumns:
         return columns[0].unsqueeze(1) if len(columns) == 1 else torch.stack(columns, dim=1)
 
     def _add(self, name: str, values: Any, note: FieldNote) -> None:
-        """Take a field for a column, if PyTorch Frame has one of its kind."""
+        """Add a field as a column, if PyTorch Frame has a semantic type for it."""
         is_number = values.dim() == 1 and not values.dtype.is_complex
         if values.dim() == 2 and values.shape[1] and not values.dtype.is_complex:
             self._put_embedding(name, materialized(values))
@@ -147,8 +147,7 @@ class FrameColumns:
         self._put("numerical", name, values.to(torch.float32), stats)
 
     def _put_codes(self, name: str, codes: Tensor, words: tuple[Any, ...]) -> None:
-        """Codes in the order of how often they are there, which PyTorch Frame's encoders rely on:
-        0 stands for the most frequent word."""
+        """Add codes ordered by frequency, on which PyTorch Frame's encoders rely (0: most)."""
         known = codes[codes >= 0]
         if len(known) and int(known.max()) >= len(words):
             raise ValueError(
@@ -156,7 +155,7 @@ class FrameColumns:
             )
         counts = torch.bincount(known, minlength=len(words))
         order = counts.argsort(descending=True, stable=True)
-        # The last one is the place of code -1, which stands for a missing word there, too.
+        # Code -1 (a missing word, there too) indexes the last place.
         places = torch.full((len(words) + 1,), -1, device="cpu")
         places[order] = torch.arange(len(words), device="cpu")
         rows = places[codes.clamp(min=-1)]
@@ -168,11 +167,12 @@ class FrameColumns:
 
 
 def calendar(times: Tensor, unit: str) -> Tensor:
-    """The year, month, day, day of the week, hour, minute and second of each time, all but the year
-    from 0 on.
+    """The calendar of times: year, month, day, weekday, hour, minute and second.
+
+    All but the year count from 0.
 
     Args:
-        times: Since 1970, int64. NumPy's NaT is a missing one, of which each number is -1.
+        times: Since 1970, int64. NumPy's NaT is a missing time and becomes -1 throughout.
         unit: "seconds", "microseconds" or "nanoseconds".
 
     Returns:
@@ -190,7 +190,7 @@ def calendar(times: Tensor, unit: str) -> Tensor:
         moments.astype("M8[Y]").astype(np.int64) + 1970,
         months.astype(np.int64) % 12,
         (days - months.astype("M8[D]")).astype(np.int64),
-        # 1970 began with a Thursday.
+        # 1970 began on a Thursday.
         (days.astype(np.int64) + 3) % 7,
         seconds // 3600,
         seconds // 60 % 60,
@@ -208,9 +208,9 @@ def _of_day(moments: Array, days: Array) -> Array:
 
 
 def _stats_of_times(times: Tensor, unit: str) -> dict[str, Any]:
-    """The range of years, and the calendar of the first, the last and the middle time."""
+    """The range of years, and the calendar of the first, last and median time."""
     known = times[times != _MISSING_TIME].to(torch.int64).sort().values
-    # First, middle and last, as far as there are any.
+    # First, median and last; -1 without any.
     picked = torch.full((3, 7), -1, device="cpu")
     if len(known):
         picked = calendar(known[[0, len(known) // 2, -1]], unit)
@@ -223,12 +223,11 @@ def _stats_of_times(times: Tensor, unit: str) -> dict[str, Any]:
 
 
 def parts_of(frame: Any, stats: Any) -> tuple[dict[str, tuple[Tensor, FieldNote]], list[str]]:
-    """The dense parts of a frame as fields, by the names of their semantic types, and the names of
-    the parts that are no dense rows.
+    """The dense parts of a frame as fields, by semantic type, and the names of all other parts.
 
     Args:
         frame: A ``TensorFrame``.
-        stats: The statistics of its columns by ``StatType``, where they are known.
+        stats: Statistics of its columns by ``StatType``, if known.
     """
     known = stats if isinstance(stats, dict) else {}
     parts = {}
@@ -249,11 +248,13 @@ def parts_of(frame: Any, stats: Any) -> tuple[dict[str, tuple[Tensor, FieldNote]
 
 
 def frames_of(fields: Fields, count: int) -> dict[str, tuple[Any, dict[str, dict[Any, Any]]]]:
-    """The frames whose parts are among the fields of ``count`` vertices, by attribute, each with
-    the statistics of its columns; none where PyTorch Frame is not installed.
+    """The frames that are stored in fields of ``count`` vertices, with statistics, by attribute.
+
+    Empty if PyTorch Frame is not installed.
 
     Raises:
-        ValueError: A part has other columns than its rows have, or PyTorch Frame has no such kind.
+        ValueError: A part's columns do not match its rows, or PyTorch Frame lacks the semantic
+            type.
     """
     found: dict[str, dict[str, str]] = {}
     for field_name in fields:
@@ -275,7 +276,7 @@ def frames_of(fields: Fields, count: int) -> dict[str, tuple[Any, dict[str, dict
 def _frame_of_parts(
     package: ModuleType, fields: Fields, parts: dict[str, str], count: int
 ) -> tuple[Any, dict[str, dict[Any, Any]]]:
-    """A frame of fields that are its parts, without a copy, and its columns' statistics."""
+    """A frame over the fields that are its parts, without a copy, and its statistics."""
     features: dict[Any, Any] = {}
     names: dict[Any, list[str]] = {}
     stats = {}
@@ -287,7 +288,7 @@ def _frame_of_parts(
         if part == Y:
             target = rows
             continue
-        # A field that was set since may have kept its note by hand.
+        # The field may have been replaced while its note was kept.
         if rows.dim() < 2 or sum(widths) != rows.shape[1]:
             rule = f"{sum(widths)} columns, as its frame has"
             raise ValueError(f"field {field_name!r} must have {rule}, got {list(rows.shape)}")
@@ -304,7 +305,7 @@ def _frame_of_parts(
 
 
 def _as_json(stats: Any) -> dict[str, Any]:
-    """Statistics of a column by name, as JSON has them."""
+    """Statistics of a column by name, in JSON's types."""
     return {getattr(kind, "value", str(kind)): _plain(value) for kind, value in stats.items()}
 
 
@@ -313,7 +314,7 @@ def _plain(value: Any) -> Any:
         value = value.tolist()
     if isinstance(value, np.generic):
         value = value.item()
-    # Categories may be of any type; what JSON does not have is a text.
+    # Categories may have any type; types that JSON lacks become text.
     if isinstance(value, list | tuple):
         return [_plain(each) for each in value]
     if isinstance(value, float) and not np.isfinite(value):
@@ -322,8 +323,7 @@ def _plain(value: Any) -> Any:
 
 
 def _from_json(package: ModuleType, stats: Any) -> dict[Any, Any]:
-    """Statistics by ``StatType``; those that this version of PyTorch Frame does not know are left
-    out."""
+    """Statistics by ``StatType``, without those that the installed PyTorch Frame lacks."""
     kinds = {kind.value: kind for kind in package.data.stats.StatType}
     found = {}
     for name, value in stats.items():

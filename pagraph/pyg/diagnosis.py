@@ -8,7 +8,7 @@ from .package import import_pyg
 
 
 def sampling_paths() -> dict[str, str]:
-    """Names that ``pagraph.pyg`` offers in place of PyG's, to whose code runs, and why."""
+    """Names that ``pagraph.pyg`` offers, to whose code runs and why."""
     theirs = import_pyg().loader
     ours = [name for name in theirs.__all__ if getattr(face, name) is not getattr(theirs, name)]
     return {

@@ -1,8 +1,8 @@
-"""Batches of PyG's node and link loaders, of a sampler's output and of rows that were read before.
+"""Batches of PyG's node and link loaders, from a sampler's output and rows that were read ahead.
 
-They are those of ``NodeLoader.filter_fn`` and ``LinkLoader.filter_fn`` (PyG 2.5 to 2.8). Those copy
-the data once more and ask the stores' properties about each attribute: 0.5 of the 2.4 ms of a batch
-of five vertex types and eight edge types.
+Equal to those of ``NodeLoader.filter_fn`` and ``LinkLoader.filter_fn`` (PyG 2.5 to 2.8). These copy
+the data again and query the stores about each attribute, which took 0.5 of the 2.4 ms of a batch
+with five vertex types and eight edge types.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 
 
 def node_batch(view: Any, output: Any, reading: Reading, rows: Mapping[Name, Tensor]) -> Any:
-    """What ``NodeLoader.filter_fn`` makes.
+    """The batch that ``NodeLoader.filter_fn`` makes.
 
     Args:
-        view: Attributes that PyG's function reads of a loader.
+        view: The loader's attributes that PyG's function reads.
         output: The sampler's output.
         reading: What was read for it; its ``data`` becomes the batch.
-        rows: The rows of attributes that were read. What is not among them is selected here.
+        rows: Rows of the attributes that were read. All others are selected here.
     """
     if not _is_of(reading.data, output):
         return _pyg.NodeLoader.filter_fn(view, output)
@@ -49,7 +49,7 @@ def node_batch(view: Any, output: Any, reading: Reading, rows: Mapping[Name, Ten
 
 
 def link_batch(view: Any, output: Any, reading: Reading, rows: Mapping[Name, Tensor]) -> Any:
-    """What ``LinkLoader.filter_fn`` makes; see :func:`node_batch`."""
+    """The batch that ``LinkLoader.filter_fn`` makes; see :func:`node_batch`."""
     if not _is_of(reading.data, output):
         return _pyg.LinkLoader.filter_fn(view, output)
     batch = _Batch(view, output, reading, rows)
@@ -59,7 +59,7 @@ def link_batch(view: Any, output: Any, reading: Reading, rows: Mapping[Name, Ten
         batch.put(links, dict(zip(names, output.metadata, strict=False)))
         return batch.data
     input_id, src_index, dst_pos_index, dst_neg_index, seed_time, *_ = output.metadata
-    # The data's own are those of all links.
+    # Drop the data's own, which are of all links.
     own = {"edge_label_index": None, "edge_label_time": None}
     batch.put(links, {"input_id": input_id} | (own if links in reading.stores else {}))
     sources, targets = (links, links) if links is None else (links[0], links[-1])
@@ -70,23 +70,23 @@ def link_batch(view: Any, output: Any, reading: Reading, rows: Mapping[Name, Ten
 
 
 def rows_of(rows: Mapping[Name, Tensor], name: str, value: Any, index: Tensor, dim: int = 0) -> Any:
-    """Rows of an attribute of a ``Data``: those that were read, else PyG's selection."""
+    """Rows of a ``Data``'s attribute: those that were read, else PyG's selection."""
     known = rows.get((None, name))
-    # An attribute of as many vertices as edges may have been read for the others.
+    # With as many vertices as edges, they may have been read for the other.
     if known is not None and dim == 0 and len(known) == len(index):
         return known
     return select(value, index.to(value.device) if isinstance(value, Tensor) else index, dim=dim)
 
 
 def _is_of(data: Any, output: Any) -> bool:
-    """Whether output and data are both of one type, or both of several."""
+    """Whether output and data are both homogeneous, or both heterogeneous."""
     if isinstance(data, Data):
         return isinstance(output, SamplerOutput)
     return isinstance(data, HeteroData) and isinstance(output, HeteroSamplerOutput)
 
 
 class _Batch:
-    """A copy of the data that becomes a batch: what both loaders' functions do first."""
+    """A copy of the data that becomes a batch, as far as both loaders do the same."""
 
     def __init__(
         self, view: Any, output: Any, reading: Reading, rows: Mapping[Name, Tensor]
@@ -96,7 +96,7 @@ class _Batch:
         self._is_hetero = isinstance(self.data, HeteroData)
         self.input_type = view.input_data.input_type if self._is_hetero else None
         self._permutations = view.sampler.edge_permutation
-        # The sampler's results by the key of the store that they are for; none where it has none.
+        # The sampler's results by key of their store.
         parts: dict[str, dict[Any, Any]] = {}
         for name in _PARTS:
             value = getattr(output, name)
@@ -107,12 +107,12 @@ class _Batch:
         nodes = parts["node"]
         edges = parts["edge"]
         if self._is_hetero:
-            # Types that no hop has reached have no vertices and no edges, as in PyG.
+            # Types that no hop has reached are empty, as in PyG.
             nodes = _none_of(self.data.node_types) | nodes
             edges = _none_of(self.data.edge_types) | edges if output.edge is not None else {}
             for key in [*nodes, *edges]:
                 if key not in self._stores:
-                    self._stores[key] = self.data[key]  # PyG makes one
+                    self._stores[key] = self.data[key]  # PyG makes it
         for (key, name), tensor in rows.items():
             self._stores[key]._mapping[name] = tensor
         self._select_others(reading, nodes, edges)
@@ -132,7 +132,7 @@ class _Batch:
                     self._stores[key]._mapping[name] = value
 
     def put(self, key: Any, values: Mapping[str, Any]) -> None:
-        """Set attributes that are no properties of PyG's classes; None takes one away."""
+        """Set attributes that are not properties of PyG's classes; None deletes one."""
         store = self._stores.get(key)
         mapping = (self.data[key] if store is None else store)._mapping
         for name, value in values.items():
@@ -142,7 +142,7 @@ class _Batch:
                 mapping[name] = value
 
     def put_ends_before(self, row: Any, col: Any) -> None:
-        """Keep the ends of edges that another attribute's have replaced."""
+        """Keep the original ends of edges that were replaced."""
         if not self._is_hetero:
             self.data._orig_edge_index = torch.stack([row, col])
             return
@@ -152,7 +152,7 @@ class _Batch:
     def _select_others(
         self, reading: Reading, nodes: Mapping[Any, Tensor], edges: Mapping[Any, Tensor]
     ) -> None:
-        """Select what was not read ahead: of edges, on other devices, of several axes, frames."""
+        """Select all that was not read ahead: edge attributes, frames, and other tensors."""
         for key, name in reading.versions:
             store = self._stores[key]
             value = store._mapping[name]
@@ -164,12 +164,12 @@ class _Batch:
                 self.put(key, {name: None})
                 continue
             dim = self.data.__cat_dim__(name, value, store)
-            # Of a frame the parts that were not read are on the CPU.
+            # The parts of a frame that were not read are on the CPU.
             index = index.cpu() if isinstance(value, Gathered) else _beside(index, value)
             store._mapping[name] = index_select(value, index, dim=dim)
 
     def _permuted(self, key: Any, edge: Tensor, value: Any = None) -> Tensor:
-        """Ids of edges as the user's data counts them."""
+        """Edge ids in the numbering of the user's data."""
         order = self._permutations
         if order is not None and self._is_hetero:
             order = order.get(key)
@@ -190,16 +190,16 @@ class _Batch:
             ends = rows[key], cols[key]
             if (whole := mapping.get("edge_index")) is not None:
                 joined = stacked(*ends)
-                # What a device has sampled stays there.
+                # Edges that a device sampled stay there.
                 mapping["edge_index"] = joined.to(whole.device) if joined.is_cpu else joined
             if "adj_t" in mapping:
-                # By PyG, of a store that has nothing else.
+                # By PyG, from a store that has only `adj_t`.
                 alone = object.__new__(type(store))
                 vars(alone).update(vars(store), _mapping={"adj_t": mapping["adj_t"]})
                 filter_edge_store_(alone, store, *ends, edges.get(key))
 
     def _put_ids(self, nodes: Mapping[Any, Tensor], edges: Mapping[Any, Tensor]) -> None:
-        # No calls of `put` for each type, which together were a third of all of ours.
+        # Without `put`: its calls for each type were a third of all our calls.
         for key, node in nodes.items():
             self._stores[key]._mapping.setdefault("n_id", node)
         for key, edge in edges.items():
@@ -214,21 +214,21 @@ _PARTS = ("node", "row", "col", "edge", "batch", "num_sampled_nodes", "num_sampl
 
 
 def _none_of(types: Iterable[Any]) -> dict[Any, Tensor]:
-    """No vertices or edges of each type."""
+    """Empty ids for each type."""
     return {key: torch.empty(0, dtype=torch.int64, device="cpu") for key in types}
 
 
 def _beside(index: Tensor, value: Any) -> Tensor:
-    """An index where the attribute is that it selects from."""
+    """The index on the device of the attribute that it selects from."""
     if isinstance(value, Tensor) or is_frame(value):
         return index.to(value.device)
     return index.cpu() if isinstance(value, np.ndarray) else index
 
 
 def stacked(row: Tensor, col: Tensor) -> Tensor:
-    """Both ends of edges as one tensor, without a copy where they are its rows already.
+    """Both ends of edges as one tensor, without a copy if they are already its rows.
 
-    For 170,000 edges the copy into fresh memory was 1.0 of the 6.5 ms that a batch took.
+    For 170,000 edges, the copy into fresh memory took 1.0 of a batch's 6.5 ms.
     """
     begin = row.storage_offset()
     count = row.numel()
@@ -240,7 +240,7 @@ def stacked(row: Tensor, col: Tensor) -> Tensor:
         and row.is_contiguous()
         and col.is_contiguous()
         and col.storage_offset() == begin + count
-        # Two tensors may lie at the same place of two memories.
+        # Equal offsets may be in two storages.
         and row.untyped_storage().data_ptr() == col.untyped_storage().data_ptr()
     )
     return row.as_strided((2, count), (count, 1), begin) if are_rows else torch.stack([row, col])

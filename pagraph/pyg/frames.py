@@ -1,7 +1,6 @@
-"""Attributes that are PyTorch Frame's ``TensorFrame``s: their dense parts as rows that fields read,
-their versions, and frames of rows that were read already.
+"""Attributes that are PyTorch Frame's ``TensorFrame``s: dense parts, and frames of read rows.
 
-PyTorch Frame is not imported here: no attribute can be a frame before somebody has done so.
+PyTorch Frame is not imported here: an attribute can be a frame only after the user imported it.
 """
 
 from __future__ import annotations
@@ -13,22 +12,22 @@ import torch
 from torch import Tensor
 
 Y = "y"
-"""The part of a frame that is its target; the others are named by their semantic types."""
+"""The target part of a frame; the others are named by their semantic types."""
 
 
 def is_frame(value: Any) -> bool:
     """Whether a value is a ``TensorFrame``."""
-    # None while PyTorch Frame is being imported, too.
+    # Also None while PyTorch Frame is being imported.
     of_frame = getattr(sys.modules.get("torch_frame"), "TensorFrame", None)
     return of_frame is not None and isinstance(value, of_frame)
 
 
 def dense_parts(frame: Any) -> dict[Any, Tensor]:
-    """The parts of a frame that have a row of one tensor for each of its rows.
+    """The parts of a frame that are one tensor with a row for each of its rows.
 
-    None of a subclass, which may have its own way to select rows.
+    Empty for a subclass, which may select rows in its own way.
     """
-    # Here and below without calls of ours: a batch asks about each part of each type.
+    # `is_frame` inlined, also below: this runs for each part of each type of a batch.
     if type(frame) is not getattr(sys.modules.get("torch_frame"), "TensorFrame", None):
         return {}
     count = len(frame)
@@ -37,14 +36,14 @@ def dense_parts(frame: Any) -> dict[Any, Tensor]:
         if features is None:
             continue
         values = features if isinstance(features, Tensor) else _values_of(features)
-        # A frame that was changed until its parts do not fit is for its own method to refuse.
+        # Parts of other lengths are left to the frame's own methods, which raise.
         if values is not None and values.dim() and values.shape[0] == count:
             parts[part] = values
     return parts
 
 
 def dense_part(frame: Any, part: Any) -> Tensor | None:
-    """One of :func:`dense_parts`; None where it is none."""
+    """One of :func:`dense_parts`, or None."""
     if type(frame) is not getattr(sys.modules.get("torch_frame"), "TensorFrame", None):
         return None
     features = frame.y if part == Y else frame.feat_dict.get(part)
@@ -54,8 +53,7 @@ def dense_part(frame: Any, part: Any) -> Tensor | None:
 
 
 def _values_of(features: Any) -> Tensor | None:
-    """The tensor of features that are a ``MultiEmbeddingTensor``: columns of several widths, side
-    by side in one."""
+    """The tensor of a ``MultiEmbeddingTensor``: concatenated columns of several widths."""
     made_by = getattr(sys.modules.get("torch_frame.data"), "MultiEmbeddingTensor", None)
     if made_by is None or type(features) is not made_by:
         return None
@@ -69,9 +67,9 @@ def part_name(part: Any) -> str:
 
 
 class Gathered:
-    """A frame of which some parts were read already: selecting its rows gives these as they are.
+    """A frame with parts that were read ahead: selecting rows returns these unchanged.
 
-    Mixed into PyTorch Frame's class, so that PyG takes it for one.
+    Mixed into PyTorch Frame's class, so that PyG treats it as a frame.
     """
 
     feat_dict: dict[Any, Any]
@@ -88,11 +86,11 @@ class Gathered:
         made.feat_dict = {}
         for part, features in frame.feat_dict.items():
             rows = self.rows.get(part)
-            # As `_select` has it, without the call.
+            # `_select` inlined for the common case.
             if rows is None or not isinstance(features, Tensor) or rows.shape[0] != count:
                 rows = self._select(part, index)
             made.feat_dict[part] = rows
-        # Of its own: who adds a column to a batch does not mean the data.
+        # A copy: adding a column to a batch must not change the data.
         made.col_names_dict = dict(frame.col_names_dict)
         if frame.y is not None:
             made.y = self._select(Y, index)
@@ -113,14 +111,14 @@ class Gathered:
 
 
 _gathered: dict[Any, Any] = {}
-"""PyTorch Frame's class, and the one of frames whose rows were read already."""
+"""PyTorch Frame's class to its subclass of :class:`Gathered`."""
 
 
 def with_rows(frame: Any, rows: dict[Any, Tensor]) -> Any:
-    """A frame that gives ``rows`` for these of its parts when as many are selected of it."""
+    """A frame that returns ``rows`` for these parts when as many rows are selected."""
     of_frame = type(frame)
     if of_frame not in _gathered:
-        # Parts that were not read lie where the ids do, or take them there as they are selected.
+        # Parts that were not read are selected on the CPU, or move the ids themselves.
         members = {"device": torch.device("cpu")}
         _gathered[of_frame] = type("GatheredFrame", (Gathered, of_frame), members)
     gathered = object.__new__(_gathered[of_frame])

@@ -1,4 +1,4 @@
-"""Conversion between PyG's data and core graphs, in memory and saved."""
+"""Conversion between PyG's data and core graphs, in memory and in files."""
 
 from __future__ import annotations
 
@@ -57,18 +57,17 @@ _log = logging.getLogger(__name__)
 
 
 def core_graph(data: Any) -> Graph:
-    """The structure of a ``Data`` or ``HeteroData`` as a graph without fields; edge ids are places
-    in ``edge_index``.
+    """The structure of a ``Data`` or ``HeteroData``, as a graph without fields.
 
-    The arrays are made once for each ``edge_index`` and shared by all graphs of it. As in PyG, the
-    ``SparseTensor`` ``adj`` and then ``adj_t`` go before ``edge_index``, and edge ids are then
-    places in them. A pair of a ``FeatureStore`` and a ``GraphStore`` is converted by
-    ``store_graph``.
+    Edge ids are positions in ``edge_index``. The arrays are made once for each ``edge_index`` and
+    shared by all its graphs. As in PyG, a ``SparseTensor`` ``adj``, or else ``adj_t``, takes
+    precedence; edge ids are then positions in it. A pair of a ``FeatureStore`` and a ``GraphStore``
+    is converted by ``store_graph``.
 
     Raises:
-        TypeError: ``data`` is something else, or ``adj_t`` a torch tensor.
-        ValueError: An edge leads out of the graph, a vertex type does not say how many vertices it
-            has, or a ``Data`` has neither edges nor vertices, or holds several types in dicts.
+        TypeError: ``data`` is something else, or ``adj_t`` is a torch tensor.
+        ValueError: An edge has an end outside the graph, a vertex type has no number of vertices,
+            or a ``Data`` has neither edges nor vertices, or holds several types in dicts.
     """
     if isinstance(data, Data):
         check_one_type(data)
@@ -98,13 +97,12 @@ def core_graph(data: Any) -> Graph:
 
 
 def has_types(data: Any) -> bool:
-    """Whether samples are to be by vertex and edge type."""
+    """Whether samples are by vertex and edge type."""
     return is_typed(data) if isinstance(data, tuple) else isinstance(data, HeteroData)
 
 
 def local_dtype(data: Any) -> torch.dtype:
-    """The dtype of local and global vertex ids in batches: int32 where that is every
-    ``edge_index``'s."""
+    """The dtype of vertex ids in batches: int32 if every ``edge_index`` is int32, else int64."""
     if not isinstance(data, Data | HeteroData):
         return torch.int64
     dtypes = set()
@@ -117,20 +115,20 @@ def local_dtype(data: Any) -> torch.dtype:
 
 
 class _Conversions:
-    """Memoizes the CSC of each tensor that is alive, by the tensor's version."""
+    """Memo of the CSC of each live tensor, by its version."""
 
     def __init__(self) -> None:
-        # Held while arrays are made, so that loaders that are made at once make them once. A fork
-        # lock: torch's workers are forked while other threads may convert.
+        # Held while arrays are made, so that concurrent loaders make them once. A fork lock:
+        # torch forks workers while other threads may convert.
         self._lock = ForkLock()
         self._known: Any = WeakTensorKeyDictionary()
 
     def get(self, tensor: Tensor, counts: tuple[int, int], make: Callable[[Tensor], CSC]) -> CSC:
-        """The CSC between so many vertices; other threads wait while it is made."""
+        """The CSC for these numbers of vertices; other threads wait while it is made."""
         plain = plain_tensor(tensor)
         with self._lock:
             version, made = self._known.get(tensor, (None, {}))
-            # Writes through an EdgeIndex are counted by it alone.
+            # Writes through an EdgeIndex raise only its own version.
             now = FieldVersion.of(plain), None if tensor.is_inference() else tensor._version
             if version != now:
                 made = {}
@@ -145,8 +143,10 @@ _conversions = _Conversions()
 
 
 def csc_of(store: Any, num_src: int, num_dst: int, where: str = "") -> CSC:
-    """The in-edges of a ``Data`` or one edge type's store; TypeError or ValueError, placed by
-    ``where``, if unsound."""
+    """The in-edges of a ``Data`` or an edge type's store.
+
+    Raises TypeError or ValueError, with ``where`` in the message, if they are invalid.
+    """
     counts = num_src, num_dst
     sparse = _sparse(store)
     if sparse is not None:
@@ -178,7 +178,7 @@ def _from_coo(edge_index: Tensor, counts: tuple[int, int], name: str) -> CSC:
 
 
 def _sparse(store: Any) -> tuple[Tensor, Tensor] | None:
-    """``indptr`` and ``indices`` of a ``SparseTensor``, where a store has one."""
+    """``indptr`` and ``indices`` of a store's ``SparseTensor``, or None."""
     adj = store.get("adj", None)
     adj_t = store.get("adj_t", None)
     if isinstance(adj, SparseTensor):
@@ -211,35 +211,33 @@ def _compressed(indptr: Tensor, indices: Tensor, counts: tuple[int, int]) -> CSC
 _NO_FIELDS = ("edge_index", "adj", "adj_t", "num_nodes")
 
 _NAMES = {"feat": "x", "label": "y"}
-"""PyG's names of vertex fields that DGL and our graph folders call otherwise."""
+"""Vertex fields of DGL and our graph folders, to their names in PyG."""
 
 
 def to_pyg(graph: Graph, *, frames: bool = False) -> D:  # type: ignore[type-var]  # as asked
     """A ``Data``, or for several types a ``HeteroData``, with the same vertices, edges and fields.
 
-    Edge ``i`` of ``edge_index``, int64, is the one with the id ``i``. Of edges on disk it is made
-    when it is read, which our loaders never do. Fields share memory, but for ``IndexedRows`` and
-    ``NarrowRows``, which are gathered. Vertex fields ``feat`` and ``label`` become ``x`` and ``y``,
-    unless these are there. In a ``Data`` vertices and edges share their names: an edge field ``w``
-    becomes ``edge_w``, with a warning, where ``w`` is a vertex field's name, or would be taken for
-    one as there are as many edges as vertices.
+    Edge ``i`` of ``edge_index`` (int64) has the edge id ``i``. For edges on disk, ``edge_index`` is
+    made when it is first read, which our loaders never do. Fields share memory, except
+    ``IndexedRows`` and ``NarrowRows``, which are gathered. Vertex fields ``feat`` and ``label``
+    become ``x`` and ``y``, unless these exist. In a ``Data``, vertices and edges share names. So an
+    edge field ``w`` becomes ``edge_w``, with a warning, if ``w`` is a vertex field, or if there are
+    as many edges as vertices, so that PyG would treat it as one.
 
-    An editor, which cannot see the graph, takes the result for a ``Data`` unless it is told:
-    ``data: HeteroData = to_pyg(graph)``.
+    Type checkers assume a ``Data``. Otherwise annotate: ``data: HeteroData = to_pyg(graph)``.
 
     Args:
         graph: The graph.
-        frames: Give each vertex type one ``TensorFrame`` of PyTorch Frame, ``tf``, in place of its
-            fields, and the statistics of the columns, ``col_stats``. Numbers are numerical columns,
-            words and booleans categorical ones, times of a known unit timestamps, and rows of
-            several numbers embeddings. ``feat``, ``label``, ``original_id`` and masks stay beside
-            it, and so does ``time``, which is a column as well. A type without columns has a
-            constant one.
+        frames: Give each vertex type a ``TensorFrame`` of PyTorch Frame, ``tf``, instead of its
+            fields, and the statistics of the columns, ``col_stats``. Numbers become numerical
+            columns, words and booleans categorical ones, times with a unit timestamps, and rows of
+            several numbers embeddings. ``feat``, ``label``, ``original_id`` and masks stay fields;
+            ``time`` is both. A type without columns gets a constant one.
 
     Raises:
-        TypeError: ``graph`` is something else.
-        ValueError: PyG has another use for the name of a field.
-        MissingDependencyError: ``frames`` are asked for, and PyTorch Frame is not installed.
+        TypeError: ``graph`` is not a ``Graph``.
+        ValueError: PyG uses the name of a field for something else.
+        MissingDependencyError: ``frames`` is set, and PyTorch Frame is not installed.
     """
     if not isinstance(graph, Graph):
         raise TypeError(f"graph must be a pagraph.Graph, got {way_of(graph)}")
@@ -276,7 +274,7 @@ def _filled(data: Data | HeteroData, graph: Graph, *, frames: bool = False) -> D
             if name in moved:
                 continue
             theirs = _NAMES.get(name, name)
-            if theirs in fields:  # A graph with both "feat" and "x" keeps both.
+            if theirs in fields:  # a graph with both "feat" and "x" keeps both
                 theirs = name
             _put(store, theirs, values, store.is_node_attr, f"vertex field {name!r}")
             _keep_unit(store[theirs], fields.notes.get(name))
@@ -284,7 +282,7 @@ def _filled(data: Data | HeteroData, graph: Graph, *, frames: bool = False) -> D
         store = data._store if isinstance(data, Data) else data[etype]
         of_edges = graph.edge_fields(etype)
         for name, values in of_edges.items():
-            # PyG tells a Data's attributes apart by their length, and then by "edge" in the name.
+            # PyG tells a Data's attributes apart by length, and then by "edge" in the name.
             taken = isinstance(data, Data) and (name in store or data.num_nodes == data.num_edges)
             theirs = f"edge_{name}" if taken and "edge" not in name else name
             if theirs != name:
@@ -305,12 +303,11 @@ def _keep_unit(values: Tensor, note: FieldNote | None) -> None:
 
 
 def save_data(graph: Graph, path: StrPath) -> None:
-    """Save a graph by ``torch.save`` as PyG's ``Data``, or ``HeteroData`` where its types have
-    names.
+    """Save a graph with ``torch.save`` as a ``Data``, or a ``HeteroData`` if its types have names.
 
     Raises:
-        ValueError: PyG has another use for a field's name, or vertices and edges would share it;
-            see :func:`to_pyg`.
+        ValueError: PyG uses a field's name for something else, or vertices and edges would share
+            it; see :func:`to_pyg`.
     """
     has_names = (graph.node_types, graph.edge_types) != ([NODE_TYPE], [EDGE_TYPE])
     data = HeteroData() if has_names else Data()
@@ -325,13 +322,12 @@ def save_data(graph: Graph, path: StrPath) -> None:
 
 
 def _put(store: Any, name: str, values: Any, is_theirs: Callable[[str], bool], of: str) -> None:
-    """Add a field to a store; ValueError where PyG would not take it for one of the vertices or
-    edges."""
+    """Add a field to a store; ValueError if PyG would not see it as one of vertices or edges."""
     sound = name not in store
     if sound:
         store[name] = materialized(values)
         sound = is_theirs(name)
-        store.__dict__.pop("_cached_attr", None)  # PyG's memo of this question
+        store.__dict__.pop("_cached_attr", None)  # PyG's memo of the answer
     if not sound:
         raise ValueError(
             f"the {of} must have another name: PyG, which tells attributes apart by name and "
@@ -385,7 +381,7 @@ def whole_graph(data: Any, where: str = "data") -> Graph:
 
 
 def _put_frame(graph: Graph, ntype: str, name: str, frame: Any, stats: Any) -> list[str]:
-    """Put the dense parts of a frame into a graph's fields; returns what the others are called."""
+    """Put the dense parts of a frame into a graph's fields; returns the names of the others."""
     fields = graph.node_fields(ntype)
     parts, left = parts_of(frame, stats)
     for part, (rows, note) in parts.items():
@@ -395,8 +391,10 @@ def _put_frame(graph: Graph, ntype: str, name: str, frame: Any, stats: Any) -> l
 
 
 def _checked_label(store: Any, name: str, values: Tensor | None) -> str:
-    """How a warning calls an attribute that is no field; ValueError for features of another number
-    of vertices."""
+    """A warning's name for an attribute that is not a field.
+
+    Raises ValueError for features with a wrong number of rows.
+    """
     key = getattr(store, "_key", None)
     owner = "/".join(key) if isinstance(key, tuple) else key
     label = name if owner is None else f"{owner}.{name}"
@@ -408,8 +406,7 @@ def _checked_label(store: Any, name: str, values: Tensor | None) -> str:
 
 
 def _rows(data: Any, store: Any, name: str, value: Any) -> Tensor | None:
-    """An attribute as a dense tensor with a row for each vertex or edge, sharing memory; None if it
-    is none."""
+    """An attribute as a dense tensor with a row per vertex or edge, sharing memory, or None."""
     if isinstance(value, np.ndarray) and value.dtype.kind in "biufc":
         value = torch.from_numpy(writeable(value))
     if (
@@ -422,8 +419,8 @@ def _rows(data: Any, store: Any, name: str, value: Any) -> Tensor | None:
     return value.detach() if data.__cat_dim__(name, value, store) == 0 else None
 
 
-# What PyG 2.0 and newer refer to in a saved Data or HeteroData; each only holds what it is given.
-# A number of NumPy's is what OGB gives as the number of vertices of its binary form.
+# Classes in a Data or HeteroData that PyG 2.0 or newer saved; none runs code when it is loaded.
+# OGB's binary form has the number of vertices as a NumPy number.
 _CLASSES: list[Any] = [
     np.int64(0).__reduce__()[0],
     np.dtype,
@@ -445,14 +442,14 @@ _CLASSES: list[Any] = [
 def load_saved_data(path: StrPath) -> Graph:
     """Read the one graph of a file that ``torch.save`` wrote, with its attributes as fields.
 
-    The file holds a ``Data`` or ``HeteroData``, its ``to_dict()``, or what a PyG data set keeps as
-    ``processed/data.pt``. Where nothing says how many vertices a ``Data`` has, it is the largest id
-    plus 1.
+    The file holds a ``Data`` or ``HeteroData``, its ``to_dict()``, or the ``processed/data.pt`` of
+    a PyG dataset. Without ``num_nodes`` or features, a ``Data`` has one more vertex than its
+    largest id.
 
     Raises:
         FileNotFoundError: There is no such file.
-        FormatError: The file is something else, holds other objects too, or not exactly 1 graph; or
-            the graph is no sound one.
+        FormatError: The file has another format, other objects, or not exactly 1 graph; or the
+            graph is invalid.
     """
     path = os.fspath(path)
     if not os.path.isfile(path):
@@ -460,20 +457,20 @@ def load_saved_data(path: StrPath) -> Graph:
     content = load_saved(path, classes=_CLASSES, advice="save data.to_dict()")
     try:
         with warnings.catch_warnings():
-            # Of a Data that does not say how many vertices it has.
+            # PyG warns of a Data without num_nodes.
             warnings.simplefilter("ignore", UserWarning)
             data = _data_of(content)
             check_fits(path, 8 * int(data.num_nodes or 0), "the vertices' index")
             return whole_graph(data, path)
-    except Exception as error:  # In a file, anything may be wrong.
+    except Exception as error:  # in a file, anything may be wrong
         raise FormatError(f"{path} must hold one sound graph of PyG's: {error}") from error
 
 
 def _data_of(content: Any) -> Data | HeteroData:
-    """The graph in a file's content, whatever it is wrapped in."""
+    """The graph in a file's content, unwrapped."""
     if isinstance(content, list) and len(content) == 1:
         return _data_of(content[0])
-    # Of InMemoryDataset: what, cut where, of which class.
+    # InMemoryDataset saves (data, slices, class).
     if isinstance(content, tuple) and len(content) in (2, 3):
         count = _count_graphs(content[1])
         if count != 1:
@@ -496,7 +493,7 @@ def _data_of(content: Any) -> Data | HeteroData:
 
 
 def _count_graphs(slices: Any) -> int:
-    """Number of graphs that each attribute of a data set concatenates; None stands for one."""
+    """Number of graphs that a dataset concatenates; slices of None mean one."""
     while isinstance(slices, Mapping) and slices:
         slices = next(iter(slices.values()))
     return 1 if slices is None or isinstance(slices, Mapping) else len(slices) - 1

@@ -1,4 +1,4 @@
-"""HGTLoader and HGTSampler: PyG's arguments and batches, without torch-sparse."""
+"""HGTLoader and HGTSampler: PyG's arguments and batches, by our kernels."""
 
 from __future__ import annotations
 
@@ -30,23 +30,22 @@ if TYPE_CHECKING:
 class HGTSampler(KeyedSampler):
     """Drop-in for ``torch_geometric.sampler.HGTSampler``; needs no torch-sparse.
 
-    For PyG's ``NodeLoader`` and Lightning's data modules; :class:`~pagraph.pyg.HGTLoader` makes one
-    itself. Samples are those of ``pagraph.sampling.HGTSampler``; of a vertex with more than 50
-    in-edges of a type, 50 are looked at, as by torch-sparse. Random numbers come from torch's
-    global generator, one for each call.
+    For PyG's ``NodeLoader`` and Lightning's data modules; :class:`~pagraph.pyg.HGTLoader` makes its
+    own. Samples are those of ``pagraph.sampling.HGTSampler``. Like torch-sparse, it considers at
+    most 50 in-edges of a type per vertex. Each call draws one number from torch's global generator.
 
     Args:
         data: A ``HeteroData``.
         num_samples: Vertices drawn of each type in each hop: a list, or a mapping from vertex type
             to lists of equal lengths.
-        is_sorted: Accepted: ``edge_index`` may be in any order.
-        share_memory: Accepted: threads share the graph.
+        is_sorted: Ignored: ``edge_index`` may be in any order.
+        share_memory: Ignored: threads share the graph.
 
     Raises:
-        NotImplementedError: PyG's: ``data`` is something else.
+        NotImplementedError: As in PyG, if ``data`` is not a ``HeteroData``.
         TypeError: A number is not an integer, or there is no list.
-        ValueError: A negative number, a vertex type without numbers, an unknown one, or different
-            numbers of hops.
+        ValueError: A number is negative, a vertex type is missing or unknown, or the numbers of
+            hops differ.
     """
 
     is_hetero = True
@@ -76,12 +75,12 @@ class HGTSampler(KeyedSampler):
         self._dtype = local_dtype(data)
 
     def sample_from_edges(self, inputs: Any, neg_sampling: Any = None) -> Any:
-        """Refused: HGSampling begins at vertices."""
+        """Raise NotImplementedError: HGSampling starts from vertices."""
         raise NotImplementedError(f"{type(self).__name__} does not sample from edges")
 
     def _output(self, subgraph: Subgraph) -> Any:
         output = super()._output(subgraph)
-        # As in PyG: the edges belong to no hop.
+        # As in PyG: edges do not belong to hops.
         output.num_sampled_nodes = output.num_sampled_edges = None
         return output
 
@@ -116,31 +115,30 @@ def _by_type(num_samples: Any, node_types: list[str]) -> dict[str, list[int]]:
 class HGTLoader(Pipelined[HeteroData], _pyg.HGTLoader):
     """Drop-in for ``torch_geometric.loader.HGTLoader``: the same arguments, the same batches.
 
-    Needs no torch-sparse. Batches are sampled by our kernels, in threads, ahead of the training
-    loop, as those of :class:`~pagraph.pyg.NeighborLoader`; see :class:`~pagraph.pyg.HGTSampler` for
-    what a batch holds.
+    Needs no torch-sparse. Our kernels sample batches in threads, ahead of the training loop, as in
+    :class:`~pagraph.pyg.NeighborLoader`. See :class:`~pagraph.pyg.HGTSampler` for the samples.
 
     Args:
         data: A ``HeteroData``.
         num_samples: Vertices drawn of each type in each hop: a list, or a mapping from vertex type
             to lists of equal lengths.
-        input_nodes: Seeds: a vertex type, or a pair of it and ids or a mask, see
+        input_nodes: Seeds: a vertex type, or a pair of a type and ids or a mask; see
             :class:`~pagraph.pyg.NeighborLoader`.
-        is_sorted: Accepted: ``edge_index`` may be in any order.
+        is_sorted: Ignored: ``edge_index`` may be in any order.
         transform: See :class:`~pagraph.pyg.NeighborLoader`.
         transform_sampler_output: See there.
-        filter_per_worker: Accepted: threads share the data.
+        filter_per_worker: Ignored: threads share the data.
         **kwargs: ``cache``, ``cache_policy``, ``cache_dtype``, ``prefetch``, ``lookahead``,
             ``memory``, ``seed``, ``device`` and ``use_ddp``; ``custom_cls`` and ``input_id`` of
-            PyG's ``NodeLoader``; torch's ``batch_size``, ``shuffle`` and so on: as
+            PyG's ``NodeLoader``; torch's ``batch_size``, ``shuffle`` and so on: as in
             :class:`~pagraph.pyg.NeighborLoader`.
 
     Raises:
-        NotImplementedError: PyG's: ``data`` is something else.
-        ValueError: PyG's and torch's; ``num_samples`` does not fit the vertex types; a mask for
-            another number of vertices, no vertex type, or an unknown one.
-        TypeError: A number or ``input_nodes`` are not integers, or what is to be called cannot be.
-        IndexError: An input node that is not there.
+        NotImplementedError: As in PyG, if ``data`` is not a ``HeteroData``.
+        ValueError: As in PyG and torch; also if ``num_samples`` does not fit the vertex types, a
+            mask has the wrong length, or the vertex type is missing or unknown.
+        TypeError: A number or ``input_nodes`` are not integers, or a transform is not callable.
+        IndexError: An input node is out of range.
 
     Example:
         >>> import torch

@@ -1,5 +1,4 @@
-"""Checks of a loader's arguments, ``input_nodes`` in every form that PyG takes, and what a loader
-samples of them: its workload, for the policies of a cache."""
+"""Checks of a loader's arguments, ``input_nodes`` in all of PyG's forms, and loaders' workloads."""
 
 from __future__ import annotations
 
@@ -27,7 +26,7 @@ from torch_geometric.data import Data, HeteroData  # noqa: E402
 
 
 def check_data(data: Any) -> None:
-    """Raise PyG's ValueError for data that its loaders do not take."""
+    """Raise PyG's ValueError for data that its loaders do not accept."""
     if isinstance(data, Graph):
         raise ValueError(
             "data must be a Data or HeteroData, got a pagraph.Graph: pagraph.pyg.to_pyg(graph) "
@@ -41,12 +40,11 @@ def check_data(data: Any) -> None:
 
 
 TRANSFORMS = ("transform", "transform_sampler_output")
-"""Arguments of loaders that are functions of the user's, or None."""
+"""Arguments of loaders that are functions, or None."""
 
 
 def check_calls(sampler: Any, method: str, arguments: Mapping[str, Any]) -> None:
-    """Raise TypeError for a sampler without ``method``, or a transform among a loader's arguments
-    that is neither None nor callable."""
+    """Raise TypeError for a sampler without ``method``, or a transform that is not callable."""
     if isinstance(sampler, type) or not callable(getattr(sampler, method, None)):
         got = repr(sampler.__name__) if isinstance(sampler, type) else type(sampler).__name__
         advice = foreign_sampler(sampler, "PyG")
@@ -62,18 +60,17 @@ def check_calls(sampler: Any, method: str, arguments: Mapping[str, Any]) -> None
 def node_input(
     data: Any, sampler: Any, input_nodes: Any, input_id: Any = None, *, name: str = "input_nodes"
 ) -> tuple[Any, Tensor | None]:
-    """Check ``input_nodes`` and ``input_id`` of a node loader; our sampler's graph says which
-    vertices there are.
+    """Check a node loader's ``input_nodes`` and ``input_id`` against the sampler's graph.
 
     Returns:
-        int64 ids, shape ``(n,)``, with their type where there are several; and the ids by which a
-        batch calls its seeds, shape ``(n,)``, None: their places.
+        The ids, shape ``(n,)``, int64, in a pair with their type if there are several types. And
+        the ``input_id`` of each, shape ``(n,)``; None: its position.
 
     Raises:
-        ValueError: No vertex type is named where there are several, an unknown one is, a mask has
-            another length than there are vertices, or ``input_id`` than there are input nodes.
-        TypeError: Not integers.
-        IndexError: A vertex that is not there.
+        ValueError: The vertex type is missing or unknown, or a mask or ``input_id`` has the wrong
+            length.
+        TypeError: The ids are not integers.
+        IndexError: A vertex is out of range.
     """
     counts = _counts(data, sampler)
     if counts is None:
@@ -99,7 +96,7 @@ def node_input(
 
 
 def _counts(data: Any, sampler: Any) -> dict[str, int] | None:
-    """Number of vertices by type; None where only the user's own sampler knows."""
+    """Number of vertices by type; None if only the user's own sampler knows."""
     if isinstance(sampler, KeyedSampler):
         return sampler.graph.num_nodes_by_type
     if isinstance(data, Data):
@@ -110,7 +107,7 @@ def _counts(data: Any, sampler: Any) -> dict[str, int] | None:
 
 
 def _typed(name: str, types: list[str], input_nodes: Any) -> tuple[str, Any]:
-    """The vertex type, and which of its vertices."""
+    """The vertex type, and its input nodes."""
     if isinstance(input_nodes, str):
         ntype = input_nodes
         nodes = None
@@ -131,8 +128,7 @@ def _typed(name: str, types: list[str], input_nodes: Any) -> tuple[str, Any]:
 
 
 def vertex_ids(name: str, nodes: Any, count: int) -> tuple[Tensor, bool]:
-    """Ids (None: all ``count`` vertices), and whether they were given by a mask; raises as
-    :func:`node_input` does."""
+    """Ids of ``nodes`` (None: all), and whether these are a mask; raises as :func:`node_input`."""
     if nodes is None:
         return torch.arange(count, device="cpu"), False
     values = nodes if isinstance(nodes, Tensor) else _tensor(name, nodes)
@@ -170,12 +166,11 @@ def _tensor(name: str, values: Any) -> Tensor:
 
 
 def core_workload(graph: Graph, order: BatchOrder, seeds: Any, batches: Any) -> Workload:
-    """The workload of a loader whose sampler is ours: ``batches`` samples what it does of these
-    seeds."""
+    """The workload of a loader with our sampler; ``batches`` samples what it does from seeds."""
     counts: dict[RowType, int] = {t: graph.num_nodes_of(t) for t in graph.node_types}
-    if not takes_all(order, num_seeds(seeds)):  # a user's own order: nobody else may call it
+    if not takes_all(order, num_seeds(seeds)):  # a user's order, which only the loader may call
         return Workload(order, counts, None, lambda: Sampled(graph, {}, None))
-    # The loader's order is one of places; this is the order of the seeds themselves.
+    # The loader orders positions; this orders the seeds themselves.
     own = SeedOrder(seeds, order.batch_size or 1, shuffle=order.shuffle)
     return Workload(
         order, counts, batches, lambda: Sampled(graph, seeds, batches), source=graph, seeds=own
@@ -183,8 +178,7 @@ def core_workload(graph: Graph, order: BatchOrder, seeds: Any, batches: Any) -> 
 
 
 def foreign_workload(data: Any, order: BatchOrder) -> Workload:
-    """The workload of a loader with a user's own sampler; vertices are counted where the data says
-    how many."""
+    """The workload of a loader with a user's own sampler."""
     counts: dict[RowType, int] = {}
     if isinstance(data, Data):
         counts = {NODE_TYPE: int(data.num_nodes or 0)}
@@ -196,10 +190,10 @@ def foreign_workload(data: Any, order: BatchOrder) -> Workload:
 
 
 def _structure(data: Any) -> Sampled | None:
-    """The graph of the data, where it has one."""
+    """The graph of the data, or None."""
     if not isinstance(data, Data | HeteroData):
         return None
     try:
         return Sampled(core_graph(data), {}, None)
-    except (TypeError, ValueError):  # the user's sampler may know what to make of it
+    except (TypeError, ValueError):  # the user's sampler may still understand it
         return None

@@ -1,6 +1,6 @@
-"""PyG batches joined from sampled vertices and rows that were read already.
+"""PyG batches, joined from sampled vertices and rows that were read ahead.
 
-The attributes in the stores of a ``Data`` or ``HeteroData`` are told apart by identity and version.
+Changes to attributes of a ``Data`` or ``HeteroData`` are detected by identity and version.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ from torch_geometric.data import Data, HeteroData  # noqa: E402
 R = TypeVar("R")
 
 Name = tuple[Any, str]
-"""Key of a store (None, a vertex type or an edge type), name of an attribute."""
+"""Key of a store (None, a vertex type or an edge type), and name of an attribute."""
 
 PartName = tuple[Any, str, Any]
-"""The same of a ``TensorFrame``, and which part of it."""
+"""The same for a ``TensorFrame``, and one of its parts."""
 
 
 def stores_of(data: Any) -> dict[Any, Any]:
-    """Stores by key; none for anything but a ``Data`` or ``HeteroData``."""
+    """Stores by key; empty for anything but a ``Data`` or ``HeteroData``."""
     if isinstance(data, Data):
         return {None: data._store}
     if isinstance(data, HeteroData):
@@ -55,9 +55,9 @@ def stores_of(data: Any) -> dict[Any, Any]:
 
 
 def value_of(data: Any, name: Name) -> Any:
-    """The attribute's present value; KeyError if there is none, or no such store."""
+    """The attribute's current value; KeyError without such an attribute or store."""
     key, attribute = name
-    # Each field is looked at twice a batch, so PyG's own calls for the same are left out.
+    # Each field is looked up twice a batch, so PyG's slower calls are avoided.
     if isinstance(data, Data) and key is None:
         return data._store._mapping[attribute]
     if not isinstance(data, HeteroData):
@@ -67,11 +67,11 @@ def value_of(data: Any, name: Name) -> Any:
 
 
 class Attributes:
-    """Weak references to all attributes that the user's data held at one moment.
+    """Snapshot of weak references to all attributes of the user's data.
 
     Args:
         data: The user's data.
-        stores: Those of a shallow copy of it, which nobody else changes.
+        stores: Stores of a private shallow copy of it.
     """
 
     def __init__(self, data: Any, stores: Mapping[Any, Any]) -> None:
@@ -82,15 +82,14 @@ class Attributes:
         }
 
     def are_those_of(self, data: Any, stores: Mapping[Any, Any]) -> bool:
-        """Whether the data is the same object, and its stores, or a copy's, hold the very same
-        attributes."""
+        """Whether ``data`` is the same object, and ``stores`` (or a copy's) hold the same ones."""
         if self._owner() is not data or len(stores) != len(self._held):
             return False
         for key, store in stores.items():
             held = self._held.get(key)
             if held is None:
                 return False
-            # A store's `to_dict`, which copies it, and `_num_nodes` when that was set by hand.
+            # `to_dict` copies, so it is only called for a `_num_nodes` that was set by hand.
             now = store._mapping
             if "_num_nodes" in store.__dict__:
                 now = store.to_dict()
@@ -103,14 +102,14 @@ class Attributes:
         return True
 
     def kept_since(self, earlier: Attributes, key: Any) -> set[str]:
-        """Names of what one store held before and still holds."""
+        """Names of the attributes that one store has kept since."""
         before = earlier._held.get(key, {})
         now = self._held.get(key, {})
         return {name for name, ref in now.items() if name in before and before[name]() is ref()}
 
 
 def _held(value: Any) -> Any:
-    # Large things are not kept alive by this; numbers and lists cannot be referred to weakly.
+    # Weak, so as not to keep large data alive; numbers and lists have no weak references.
     if isinstance(value, Tensor | np.ndarray) or is_frame(value):
         return weakref.ref(value)
     return lambda: value
@@ -118,18 +117,16 @@ def _held(value: Any) -> Any:
 
 @dataclass(frozen=True, eq=False)
 class Levels:
-    """Attributes that PyG selects by vertex or by edge.
+    """Classification of attributes: whether PyG selects them by vertex or by edge.
 
     Attributes:
-        attributes: Attributes that were looked at.
-        known: Key of each store to what PyG memoizes on the store itself, as only looking at them
-            all tells.
-        fields: Vertex attributes that may be read as fields: those with rows along their first
-            dimension.
-        selected: All others that PyG selects, but not the edges themselves.
-        by_edge: Those among them that are attributes of edges.
-        frames: Those among them that are ``TensorFrame``s of vertices, whose dense parts may be
-            read as fields.
+        attributes: The classified attributes.
+        known: PyG's memo of the classification, by key of the store.
+        fields: Vertex attributes with rows along the first dimension, which may be read as fields.
+        selected: All others that PyG selects, except the edges themselves.
+        by_edge: Edge attributes among ``selected``.
+        frames: ``TensorFrame``s of vertices among ``selected``. Their dense parts may be read as
+            fields.
     """
 
     attributes: Attributes
@@ -143,11 +140,10 @@ class Levels:
     def of(
         cls, attributes: Attributes, copied: Any, stores: Mapping[Any, Any], earlier: Levels | None
     ) -> Levels:
-        """Classify the attributes of ``copied``, a copy of the data that nobody else uses, and its
-        ``stores``.
+        """Classify the attributes of ``copied``, a private copy of the data, with its ``stores``.
 
-        ``earlier`` levels count: PyG remembers whose an attribute is until another takes its place,
-        whatever becomes of the attribute by which the vertices were counted.
+        ``earlier`` levels matter: PyG remembers the level of an attribute until it is replaced,
+        even if the attribute that gave the number of vertices changes.
         """
         known: dict[Any, Any] = {}
         fields: list[Name] = []
@@ -169,33 +165,35 @@ class Levels:
                     fields.append((key, name))
                 elif (by_vertex or by_edge) and name not in ("edge_index", "num_nodes"):
                     selected.append((key, name))
-                    # Edges last, as PyG selects them.
+                    # Edges last, in PyG's order of selection.
                     if by_edge:
                         edges.add((key, name))
                     if by_vertex and is_frame(value):
                         frames.append((key, name))
-            # Taken out, since a store forgets there what is set on it.
+            # Taken out: a store drops entries there as attributes are set.
             known[key] = store.__dict__.pop("_cached_attr", None)
         return cls(attributes, known, fields, selected, edges, frames)
 
     def tell(self, stores: Mapping[Any, Any]) -> None:
-        """Put PyG's memo into the stores of another copy of the same data."""
+        """Put PyG's memo into the stores of another copy of the data."""
         for key, store in stores.items():
             if self.known[key] is not None:
                 store.__dict__["_cached_attr"] = self.known[key]
 
 
 class Arrays:
-    """Memoizes NumPy arrays as tensors over the same memory, so that versions can be compared."""
+    """Memo of tensors that share memory with NumPy arrays, so that versions can be compared."""
 
     def __init__(self) -> None:
-        # Held for a look at one dictionary entry; nothing else is locked under it.
+        # Innermost lock, held for one dict look-up.
         self._lock = threading.Lock()
         self._tensors: dict[Name, tuple[Any, Tensor | None]] = {}
 
     def tensor(self, name: Name, array: Any) -> Tensor | None:
-        """The tensor, which must not be written: the array may be read-only. None if torch cannot
-        hold it."""
+        """The tensor of an array, or None if torch has none for it.
+
+        It must not be written: the array may be read-only.
+        """
         with self._lock:
             known = self._tensors.get(name)
             if known is None or known[0] is not array:
@@ -203,13 +201,13 @@ class Arrays:
             return known[1]
 
     def keep(self, names: Collection[Name]) -> None:
-        """Forget all others."""
+        """Drop all others."""
         with self._lock:
             self._tensors = {name: known for name, known in self._tensors.items() if name in names}
 
 
 class _Alias:
-    """Writeable alias of an array: torch has no read-only tensors, and warns of such arrays."""
+    """Writeable alias of an array: torch has no read-only tensors, and warns of them."""
 
     def __init__(self, array: Any) -> None:
         self._array = array
@@ -221,13 +219,15 @@ class _Alias:
 def _as_tensor(array: Any) -> Tensor | None:
     try:
         return torch.from_numpy(array if array.flags.writeable else np.asarray(_Alias(array)))
-    except (TypeError, ValueError):  # its dtype, byte order or strides: NumPy's to select
+    except (TypeError, ValueError):  # dtype, byte order or strides: NumPy must select
         return None
 
 
 def plain_rows(name: Name, value: Any, arrays: Arrays | None) -> Tensor | None:
-    """The attribute as a dense tensor on the CPU that needs no gradient and counts its writes; None
-    if it is none, or a NumPy array without ``arrays``."""
+    """The attribute as a dense CPU tensor without gradient that counts its writes, or None.
+
+    NumPy arrays need ``arrays``.
+    """
     if isinstance(value, np.ndarray):
         return arrays.tensor(name, value) if arrays is not None and value.ndim else None
     is_plain = (
@@ -245,21 +245,23 @@ def plain_rows(name: Name, value: Any, arrays: Arrays | None) -> Tensor | None:
 
 
 def version_of(value: Any) -> Any:
-    """Equals a later one if the attribute's values are the same; None where nobody can tell."""
+    """A version that stays equal while the attribute's values do; None if unknown."""
     if isinstance(value, np.ndarray):
-        return True  # writes through NumPy are nobody's to see
+        return True  # writes through NumPy cannot be seen
     if not isinstance(value, Tensor):
         return _frame_version(value) if is_frame(value) else None
     with torch._C.DisableTorchFunctionSubclass():
-        # A tensor that requires gradients belongs into the graph of the reader's own step.
+        # A tensor that requires gradients belongs to the autograd graph of the reader's step.
         if value.requires_grad or value.is_inference():
             return None
         return FieldVersion.of(value) if value.layout == torch.strided else value._version
 
 
 class _FrameVersion(NamedTuple):
-    """The version of a ``TensorFrame``: of the names of its columns, and of all of its tensors but
-    those of the parts that are read as fields, which tell themselves whether they are current."""
+    """The version of a ``TensorFrame``: its columns' names, and its tensors' versions.
+
+    Parts that are read as fields are left out, since fields have their own versions.
+    """
 
     read: Sequence[Any]
     columns: Any
@@ -267,7 +269,7 @@ class _FrameVersion(NamedTuple):
 
 
 def _frame_version(frame: Any, read: Sequence[Any] = ()) -> _FrameVersion | None:
-    """The version of a frame of which some parts are read as fields; None where nobody can tell."""
+    """The version of a frame whose parts ``read`` are fields; None if unknown."""
     names = frame.col_names_dict
     columns = [tuple(frame.feat_dict), *[(part, tuple(names[part])) for part in names]]
     versions = []
@@ -277,7 +279,7 @@ def _frame_version(frame: Any, read: Sequence[Any] = ()) -> _FrameVersion | None
                 if part not in read:
                     versions.append(version_of(one))
             elif one is not None:
-                # Where the columns of an embedding begin is no part of its rows.
+                # The offsets of an embedding's columns are not in its rows.
                 versions.append(version_of(one.offset))
                 if part not in read:
                     versions.append(version_of(one.values))
@@ -285,8 +287,7 @@ def _frame_version(frame: Any, read: Sequence[Any] = ()) -> _FrameVersion | None
 
 
 class _Wanted(NamedTuple):
-    """An attribute that is read as a field: its values, the vertices that it is read for, and their
-    version."""
+    """An attribute that is read as a field: its values, the wanted vertices and their version."""
 
     name: Name | PartName
     values: Tensor
@@ -299,12 +300,12 @@ class Reading:
     """What is read of the data for a batch.
 
     Attributes:
-        data: A copy of the user's data that nobody else has; of a pair of stores the pair.
-        stores: The copy's stores by key; none of a pair of stores.
-        levels: Levels of its attributes; None for a pair of stores, or where nothing was read.
-        wanted: Those that are read as fields.
+        data: A private copy of the user's data; a pair of stores itself.
+        stores: The copy's stores by key; empty for a pair of stores.
+        levels: Levels of its attributes; None for a pair of stores, or if nothing was read.
+        wanted: Attributes that are read as fields.
         reads: Their reads, in the same order.
-        versions: Versions of those that PyG will select; None where a change could not be told.
+        versions: Versions of those that PyG will select; None if changes cannot be detected.
     """
 
     data: Any
@@ -320,22 +321,19 @@ Make: TypeAlias = Callable[[Any, Any, "Reading", Mapping[Name, Tensor]], Any]
 
 
 class Joiner:
-    """Makes batches of sampler outputs; safe from any thread.
+    """Makes batches from sampler outputs. Thread-safe.
 
-    Vertex attributes that are dense tensors on the CPU or NumPy arrays, mapped files too, are read
-    through fields; everything else is PyG's to select.
-
-    ``view.data`` is looked at anew for every batch.
+    Vertex attributes that are dense CPU tensors or NumPy arrays, also of mapped files, are read
+    through fields. PyG selects all others. ``view.data`` is read again for every batch.
 
     Args:
-        view: The loader's present ``data`` and inputs.
+        view: The loader's current ``data`` and inputs.
         fields: Reads the attributes.
-        make: Makes a batch, as PyG's class does, of a copy of the view, a sampler's output, its
+        make: Makes a batch like PyG's class, from a copy of the view, a sampler's output, its
             :class:`Reading` and the rows by name.
 
     Attributes:
-        keys: Of the fields that are read for a batch, in order, as who replaced it saw last; those
-            declared at first.
+        keys: Keys of the fields that a batch reads, in order. :meth:`declare` sets them first.
     """
 
     def __init__(self, view: Any, fields: FieldSet, make: Make) -> None:
@@ -346,22 +344,21 @@ class Joiner:
         self._labels: dict[Name, str] = {}
         self._parts: dict[PartName, _PartSource] = {}
         self.keys: list[Hashable] = []
-        # Replaced as a whole, without a lock: threads that find other attributes at once classify
-        # the same ones, and each goes on with its own result.
+        # Replaced as a whole, without a lock: threads that find changed attributes concurrently
+        # classify the same ones, and each uses its own result.
         self._levels: Levels | None = None
-        # Held while a user's stores are asked, and by who asks them alone; it is the last lock
-        # taken, and what runs under it is the user's and PyG's.
+        # Held while a user's stores are read, since these need not be thread-safe. Innermost lock;
+        # only code of the user and of PyG runs under it.
         self._one_at_a_time = threading.Lock()
 
     @property
     def is_remote(self) -> bool:
-        """Whether the data is a pair of stores: their values are what they say when they are
-        asked."""
+        """Whether the data is a pair of stores, whose values are read when needed."""
         return isinstance(self._view.data, tuple)
 
     @property
     def selects(self) -> bool:
-        """Whether PyG selects anything of the vertices or edges of a batch, as was seen last."""
+        """Whether PyG selects any attribute of a batch, by the latest levels."""
         levels = self._levels
         if self.is_remote or levels is None or levels.selected:
             return True
@@ -369,8 +366,7 @@ class Joiner:
         return any(plain_rows(name, value, self._arrays) is None for name, value in values)
 
     def declare(self) -> None:
-        """Declare the attributes that will be read, so that one cache is planned for all of
-        them."""
+        """Declare the attributes that will be read, so that one cache is planned for all."""
         if self.is_remote:
             return
         data = self._view.data
@@ -389,7 +385,7 @@ class Joiner:
 
         Args:
             output: The sampler's output.
-            hop_ends: Vertex type to where the vertices of each hop end, if these are known.
+            hop_ends: Ends of each hop's vertices by vertex type, if known.
         """
         data = self._view.data
         if isinstance(data, tuple):
@@ -399,7 +395,7 @@ class Joiner:
         levels = self._levels_of(data, copied, stores)
         versions: dict[Name, Any] = {}
         for name in levels.selected:
-            # Of frames it depends on what is read of them.
+            # The version of a frame depends on the parts that are read.
             if name not in levels.frames:
                 versions[name] = version_of(stores[name[0]]._mapping[name[1]])
         wanted: list[_Wanted] = []
@@ -413,7 +409,7 @@ class Joiner:
             nodes, written, bounds = of_type[key]
             value = stores[key]._mapping[attribute]
             values = plain_rows(name, value, self._arrays)
-            if nodes is None or values is None:  # PyG's to select, as it is.
+            if nodes is None or values is None:  # PyG selects it
                 versions[name] = version_of(value)
                 continue
             label = self._labels.get(name) or self._add(name)
@@ -447,8 +443,7 @@ class Joiner:
 
     @staticmethod
     def still_right(earlier: Reading, rows: Sequence[R], reading: Reading) -> dict[int, R]:
-        """Rows of an earlier reading, by their places in another one, where they are for the same
-        vertices."""
+        """Rows of an earlier reading for the same vertices, by position in ``reading``."""
         known = {
             wanted.name: (wanted, tensor)
             for wanted, tensor in zip(earlier.wanted, rows, strict=True)
@@ -456,7 +451,7 @@ class Joiner:
         right = {}
         for place, (name, _, nodes, written) in enumerate(reading.wanted):
             before, tensor = known.get(name, (None, None))
-            # A transform of the sampler's output may have replaced the vertices or written to them.
+            # A transform of the sampler's output may have replaced or written the vertices.
             if before is None or tensor is None or written is None:
                 continue
             if before.nodes is nodes and before.written == written:
@@ -464,15 +459,17 @@ class Joiner:
         return right
 
     def join(self, output: Any, reading: Reading, rows: Sequence[Tensor]) -> Any:
-        """The batch, without the user's transforms, of the rows of the reading; a reading serves
-        once."""
+        """The batch from a reading and its rows, before the user's transforms.
+
+        A reading can be joined once, since its data becomes the batch.
+        """
         # `copy.copy` takes 3 us longer.
         view = object.__new__(type(self._view))
         vars(view).update(
             vars(self._view), data=reading.data, transform=None, transform_sampler_output=None
         )
         if reading.levels is None:
-            with self._one_at_a_time:  # the user's stores need not know of threads
+            with self._one_at_a_time:  # the user's stores need not be thread-safe
                 return self._make(view, output, reading, {})
         known: dict[Name, Tensor] = {}
         of_frames: dict[Name, dict[Any, Tensor]] = defaultdict(dict)
@@ -500,8 +497,7 @@ class Joiner:
         return batch
 
     def is_current(self, reading: Reading) -> bool:
-        """Whether the data still holds the same attributes, with the same values where PyG selects
-        them."""
+        """Whether the data has the same attributes, with the same values if PyG selects them."""
         data = self._view.data
         if reading.levels is None:
             return data is reading.data
@@ -518,8 +514,7 @@ class Joiner:
         return True
 
     def _levels_of(self, data: Any, copied: Any, stores: Mapping[Any, Any]) -> Levels:
-        """Levels of the attributes of a copy of the data, with its stores; determined again when
-        they are other ones."""
+        """Levels of the attributes of a copy of the data; made again when these change."""
         levels = self._levels
         if levels is None or not levels.attributes.are_those_of(data, stores):
             attributes = Attributes(data, stores)
@@ -530,10 +525,9 @@ class Joiner:
     def _vertices_of(
         self, output: Any, key: Any, hop_ends: Mapping[str, list[int]]
     ) -> tuple[Tensor | None, Any, Sequence[int] | None]:
-        """The vertices that a type's attributes are wanted for, their version, and where those of
-        each hop end.
+        """The vertices that a type's attributes are read for, their version, and the hops' ends.
 
-        No vertices where their rows are PyG's to select.
+        No vertices if PyG must select their rows.
         """
         nodes = getattr(output, "node", None)
         if isinstance(output, PaddedOutput):
@@ -547,22 +541,21 @@ class Joiner:
             return None, None, None
         ends = hop_ends.get(key or NODE_TYPE)
         bounds = ends if ends and ends[-1] == nodes.shape[0] else None
-        # Of the same tensor its writes and its memory say enough; a FieldVersion is three calls.
+        # For one tensor, its version and address suffice; a FieldVersion takes three calls.
         written = None if nodes.is_inference() else (nodes._version, nodes.data_ptr())
         return nodes, written, bounds
 
     def _add(self, name: Name) -> str:
-        """Make the attribute a field; its key."""
+        """Make the attribute a field; returns its key."""
         label = _label(name)
         if name not in self._labels:
             source = partial(_present, self._view, self._arrays, name)
             self._fields.add_source(label, source, row_type=name[0] or NODE_TYPE)
-            self._labels[name] = label  # Only now: other threads read what is in here.
+            self._labels[name] = label  # last: other threads use what they find here
         return label
 
     def _add_part(self, name: PartName) -> _PartSource:
-        """Make a part of a ``TensorFrame`` a field, if it is none; its key is the name, which no
-        other attribute can have."""
+        """Make a part of a ``TensorFrame`` a field, with its name as the key."""
         source = self._parts.get(name)
         if source is None:
             key, attribute, part = name
@@ -579,8 +572,10 @@ def _label(name: Name) -> str:
 
 
 def _present(view: Any, arrays: Arrays, name: Name) -> Tensor:
-    """The attribute now. Not a method: a cycle would keep caches in memory until the collector
-    runs."""
+    """The current attribute.
+
+    Not a method: a reference cycle would keep caches alive until garbage collection.
+    """
     rows = plain_rows(name, value_of(view.data, name), arrays)
     if rows is None:
         raise KeyError(name)
@@ -588,15 +583,15 @@ def _present(view: Any, arrays: Arrays, name: Name) -> Tensor:
 
 
 class _PartSource:
-    """The part of a ``TensorFrame`` now; see :func:`_present`.
+    """The current part of a ``TensorFrame``; see :func:`_present`.
 
-    A batch asks for each part of each type, twice: a tensor that was found plain is known.
+    A batch looks up each part of each type twice, so the tensor that was checked is remembered.
     """
 
     def __init__(self, view: Any, name: PartName) -> None:
         self._view = view
         self._name = name
-        # Gives the tensor that was found plain.
+        # Returns the tensor that was checked.
         self.known: Callable[[], Tensor | None] = lambda: None
 
     def can_read(self, values: Tensor) -> bool:
@@ -612,7 +607,7 @@ class _PartSource:
         key, attribute, part = self._name
         data = self._view.data
         try:
-            # As ``value_of`` and ``dense_part`` have it, without the calls.
+            # `value_of` and `dense_part` inlined.
             store = data._store if key is None else data._node_store_dict[key]
             frame = store._mapping[attribute]
             features = frame.feat_dict.get(part)

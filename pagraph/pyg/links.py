@@ -1,4 +1,4 @@
-"""Links as seeds: pairs, labels, times, and negatives."""
+"""Links as seeds: pairs, labels, times and negatives."""
 
 from __future__ import annotations
 
@@ -30,8 +30,7 @@ def end_types(input_type: tuple[str, str, str] | None) -> tuple[str, str]:
 
 
 class LinkNegatives:
-    """PyG's ``NegativeSampling`` as the core's, memoized until a weight or time is written or
-    replaced."""
+    """PyG's ``NegativeSampling`` as the core's, memoized until weights or times change."""
 
     def __init__(self, num_nodes: Mapping[str, int]) -> None:
         self._num_nodes = num_nodes
@@ -50,14 +49,14 @@ class LinkNegatives:
     ) -> PairNegatives | None:
         """The negatives of links between two types of vertices; None without ``neg_sampling``.
 
-        ``node_times``: by type, times of vertices that count; ``window``: see ``PairNegatives``.
-        Wrong weights raise TypeError or ValueError.
+        ``node_times`` are the vertices' times by type. For ``window`` see ``PairNegatives``.
+        Raises TypeError or ValueError for invalid weights.
         """
         if neg_sampling is None:
             return None
         ends = {}
         for end, ntype in zip(("src", "dst"), types, strict=True):
-            # PyG 2.5: of both ends.
+            # PyG 2.5 has one weight for both ends.
             name = f"{end}_weight" if hasattr(neg_sampling, f"{end}_weight") else "weight"
             weight = getattr(neg_sampling, name, None)
             if end == "dst" or neg_sampling.is_binary():
@@ -72,7 +71,7 @@ class LinkNegatives:
             None if tensor is None else FieldVersion.of(tensor) for tensor in (weight, time)
         ]
         known = self._made.get(place)
-        if known is None or known[0] != versions:  # threads that ask at once make the same
+        if known is None or known[0] != versions:  # concurrent threads make the same
             count = self._num_nodes[ntype]
             if weight is not None and weight.numel() != count:
                 raise ValueError(
@@ -85,27 +84,26 @@ class LinkNegatives:
 
 
 class HardNegatives(NegativeSampling):
-    """Draws negative destinations for the sources of links that are hard to tell from the links'
-    own.
+    """Hard negative destinations for the sources of links.
 
-    For ``neg_sampling=`` of ``pagraph.pyg.LinkNeighborLoader``, beside PyG's ``NegativeSampling``.
-    A source that leads to all destinations gets no negative in binary mode, and is an error in
-    triplets, which need theirs. See ``pagraph.sampling.HardNegatives``.
+    For ``neg_sampling=`` of ``pagraph.pyg.LinkNeighborLoader``, like PyG's ``NegativeSampling``. A
+    source with edges to all destinations gets no negative in binary mode, and is an error in
+    triplet mode. See ``pagraph.sampling.HardNegatives``.
 
     Args:
-        mode: ``"binary"`` or ``"triplet"``. A binary negative has the source of its link, too (PyG
-            draws another).
-        amount: Negatives for each link; in triplets a whole number.
-        power: Draw in proportion to the in-degree to this power: 0 uniformly, 0.75 as word2vec.
-        among: Draw these vertices only: ids, or a mask of all; or a mapping from vertex type to
+        mode: ``"binary"`` or ``"triplet"``. A binary negative keeps its link's source (PyG draws
+            another).
+        amount: Negatives per link; an integer for triplets.
+        power: Draw in proportion to this power of the in-degree: 0 is uniform, 0.75 is word2vec's.
+        among: Draw only these vertices: ids, or a mask of all; or a mapping from vertex type to
             either.
         in_batch: Draw from the destinations of the batch's other links.
-        exclude_edges: Draw no destination that an edge of the links' type leads to from the source.
+        exclude_edges: Draw no destination to which the source has an edge of the links' type.
 
     Raises:
-        ValueError: PyG's, for mode and amount; ``power`` negative, infinite or NaN, or given with
-            ``in_batch``.
-        TypeError: A value of the wrong type.
+        ValueError: As in PyG, for mode and amount; ``power`` is negative, infinite or NaN, or given
+            with ``in_batch``.
+        TypeError: A value has the wrong type.
 
     Example:
         >>> import torch
@@ -132,8 +130,7 @@ class HardNegatives(NegativeSampling):
         self.core: CoreNegatives = CoreNegatives(1, power, among, in_batch, exclude_edges)
 
     def sample(self, *args: Any, **kwargs: Any) -> Tensor:
-        """Raise NotImplementedError: PyG's own samplers do not say which sources negatives are
-        for."""
+        """Raise NotImplementedError: PyG's samplers do not pass the sources."""
         raise NotImplementedError(
             "HardNegatives are drawn by pagraph.pyg's loader and sampler alone"
         )
@@ -164,13 +161,13 @@ class HardNegatives(NegativeSampling):
 def link_metadata(
     inputs: Any, pairs: PairSeeds, negatives: PairNegatives | HardPairs | None
 ) -> tuple[Any, ...]:
-    """Metadata for PyG's ``LinkLoader``; ids are places among the sampled vertices.
+    """Metadata for PyG's ``LinkLoader``; ids are positions among the sampled vertices.
 
     Returns:
         ``input_id``, ``edge_label_index`` of shape ``(2, p + q)``, ``edge_label`` or None, and the
-        times of these pairs or None; with negatives that have no sources ``input_id``,
-        ``src_index`` and ``dst_pos_index`` of shape ``(p,)``, ``dst_neg_index`` of shape ``(p,)``
-        or ``(p, amount)``, and the times of the pairs or None.
+        pairs' times or None. For triplets: ``input_id``, ``src_index`` and ``dst_pos_index`` of
+        shape ``(p,)``, ``dst_neg_index`` of shape ``(p,)`` or ``(p, amount)``, and the pairs' times
+        or None.
     """
     count = len(inputs.row)
     time = inputs.time
@@ -197,12 +194,12 @@ _INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 
 
 def checked_edge_label_index(data: Any, edge_label_index: Any) -> Any:
-    """``edge_label_index`` in a form that PyG takes: arrays as tensors, edge types whole.
+    """``edge_label_index`` in a form that PyG accepts: arrays as tensors, full edge types.
 
     Raises:
         TypeError: Links are not integers.
-        ValueError: They have not two rows; there are none, where all edges would be taken; or they
-            have no edge type in data of several types.
+        ValueError: Links do not have two rows, or are missing without edges to use instead, or lack
+            an edge type in data of several types.
     """
     if isinstance(data, Data):
         if edge_label_index is None and data.edge_index is None:
@@ -251,21 +248,20 @@ def _checked_rows(links: Any) -> Tensor:
 
 
 def check_are_tensors(**arguments: Any) -> None:
-    """Raise TypeError for what is neither a tensor nor None."""
+    """Raise TypeError for an argument that is neither a tensor nor None."""
     for name, value in arguments.items():
         if value is not None and not isinstance(value, Tensor):
             raise TypeError(f"{name} must be a tensor or None, got {type(value).__name__}")
 
 
 def check_links(inputs: Any, graph: Graph | None) -> None:
-    """Check that links, labels and times (PyG's ``EdgeSamplerInput``) fit each other and the graph,
-    where it is known.
+    """Check links, labels and times (PyG's ``EdgeSamplerInput``), also against a known graph.
 
     Raises:
-        IndexError: A link leads out of the graph.
-        TypeError: Times are no integers or floats.
-        ValueError: There is not one label or time per link, a time is missing, or there is no such
-            vertex type.
+        IndexError: A link has an end outside the graph.
+        TypeError: Times are not integers or floats.
+        ValueError: The number of labels or times is not that of links, a time is missing, or a
+            vertex type is unknown.
     """
     if graph is not None:
         _check_ends(inputs, graph)

@@ -1,5 +1,4 @@
-"""NeighborLoader and LinkNeighborLoader: PyG's arguments and batches, without pyg-lib and
-torch-sparse."""
+"""NeighborLoader and LinkNeighborLoader: PyG's arguments and batches, by our kernels."""
 
 from __future__ import annotations
 
@@ -57,107 +56,106 @@ if TYPE_CHECKING:
     Window: TypeAlias = float | Tensor | Mapping[EdgeType, float | Tensor] | None
 
 _PYGS = (*TRANSFORMS, "time_attr", "filter_per_worker")
-"""Arguments that go to PyG's constructors as they are, besides those of one class. What says how to
-sample does not: they get our sampler."""
+"""Arguments that both loaders pass to PyG's constructors unchanged.
+
+Arguments of sampling are left out, since PyG gets our sampler.
+"""
 
 
 class NeighborLoader(Pipelined[D], _pyg.NeighborLoader):
-    """Drop-in for ``torch_geometric.loader.NeighborLoader`` (PyG 2.5 and newer): the same
-    arguments, the same batches.
+    """Drop-in for ``torch_geometric.loader.NeighborLoader`` of PyG 2.5 and newer.
 
-    Needs neither pyg-lib nor torch-sparse. Batches are sampled by our kernels, in threads, ahead of
-    the training loop; attributes of vertices are read through a static cache. Threads take the
-    place of worker processes: batches always come in order, and are the same for any number of
-    threads. ``data`` stays as it is, and what is added to ``loader.data``, written into it or
-    deleted from it counts for the next batch; the graph is that of construction. A subclass that
-    overrides ``filter_fn`` or ``collate_fn`` is iterated as PyG's would be, without threads and
-    cache.
+    Takes the same arguments and makes the same batches, without pyg-lib or torch-sparse. Our
+    kernels sample batches in threads, ahead of the training loop. Vertex attributes are read
+    through a static cache. Threads replace worker processes. Batches come in order, and are the
+    same for any number of threads.
+
+    ``data`` is never changed. Attributes that are added to, written in or deleted from
+    ``loader.data`` take effect with the next batch. The graph is fixed at construction. A subclass
+    that overrides ``filter_fn`` or ``collate_fn`` is iterated as in PyG, without threads and cache.
 
     Args:
         data: A ``Data``, a ``HeteroData``, or a pair of a ``FeatureStore`` and a ``GraphStore``.
-        num_neighbors: Neighbours for each vertex by hop, the seeds' first; negative: all. Or a
-            mapping from edge type.
-        input_nodes: Seeds: None for all, ids, or a mask of all vertices (NumPy's, too), each as a
-            tensor, an array, or a sequence. Of a graph with several vertex types: a type, or a pair
-            of it and any of these.
-        input_time: A time for each input node, shape ``(n,)``, integers or floats as the data's
-            times are; needs ``time_attr``. Default: the seeds' own.
+        num_neighbors: Fanout of each hop, from the seeds on; negative: all neighbours. Or a mapping
+            from edge type.
+        input_nodes: Seeds: None for all, ids, or a mask of all vertices, each as a tensor, an array
+            or a sequence. With several vertex types: a type, or a pair of a type and any of these.
+        input_time: A time for each input node, shape ``(n,)``, integers or floats like the data's
+            times; needs ``time_attr``. Default: the seeds' own.
         replace: Sample with replacement.
-        subgraph_type: ``"directional"``, ``"bidirectional"`` or ``"induced"``: that is within each
-            of disjoint trees, and with times without edges later than its seed (PyG refuses both).
-        disjoint: A tree for each seed, with its number in ``batch``.
+        subgraph_type: ``"directional"``, ``"bidirectional"`` or ``"induced"``. With disjoint trees,
+            induced subgraphs are within each tree; with times, they have no edges later than the
+            seed (PyG refuses both).
+        disjoint: Sample a tree for each seed; ``batch`` has its number.
         temporal_strategy: ``"uniform"`` or ``"last"``.
-        time_attr: The attribute of vertices or edges, or both, that holds their times: integers or
-            floats. No neighbour is later than its seed, and none is drawn whose time is missing
-            (NaN, or numpy's NaT as an int64).
+        time_attr: The attribute of vertices, edges or both that holds their times, integers or
+            floats. No neighbour is later than its seed. Neighbours with a missing time (NaN, or
+            NumPy's NaT as int64) are never drawn.
         weight_attr: The attribute of edges that holds their weights.
-        transform: Batch to what the loader gives. With workers it is called in their threads, ahead
-            of the loop, in order, one call at a time; else in the reader's. Torch's random numbers
-            in it are a function of the batch's key; an error it raises is that batch's alone.
-        transform_sampler_output: What was sampled to what is joined with attributes; called as
-            ``transform`` is.
+        transform: Maps a batch to what the loader returns. With workers, it is called in their
+            threads, ahead of the loop, in order, one call at a time; else in the reader's thread.
+            Torch's random numbers in it are a function of the batch's key. An error in it affects
+            only that batch.
+        transform_sampler_output: Maps a sampler's output before it is joined with attributes;
+            called like ``transform``.
         is_sorted: ``edge_index`` is sorted by column, and by time within.
-        filter_per_worker: Accepted: threads share the data.
-        neighbor_sampler: Samples in place of ours: any ``BaseSampler``, called for one batch at a
-            time, in order, in the reader's thread unless there are workers. All that says how to
-            sample is then ignored, as by PyG.
+        filter_per_worker: Ignored: threads share the data.
+        neighbor_sampler: Samples instead of ours: any ``BaseSampler``. It is called for one batch
+            at a time, in order, in the reader's thread unless there are workers. Arguments of
+            sampling are then ignored, as in PyG.
         directed: Deprecated by PyG; False is ``subgraph_type="induced"``.
-        time_window: Length of a window: only edges and vertices later than ``t - time_window`` are
-            drawn for a seed of time ``t``. Or a mapping from edge type to lengths, others having no
-            window.
-        share_trees: Seeds of a batch that have the same time share a tree; ``batch`` numbers the
-            trees in the order of time. Saves most where many seeds have one time.
-        cache: What the static feature cache may take: ``"2GiB"``, bytes, a fraction, ``"auto"``, or
-            0 for none. On a CUDA device it holds attributes that live in host memory; on the CPU
-            those that lie on disk.
-        cache_policy: Ranks the vertices: ``"auto"``, ``"adaptive"``, ``"degree"`` (PaGraph),
-            ``"presample"``, ``"presample:K"``, ``"vip"``, ``"random"``, or a callable as
-            ``pagraph.ranking.policy`` says.
-        cache_dtype: ``"float16"``, ``"bfloat16"`` or ``"int8"``: float attributes are cached so, 2
-            or 4 times as many. All rows of attributes that the cache may serve are delivered
-            rounded, in the attribute's dtype; see ``pagraph.features.narrow`` for how much that
-            changes. Default: as they are.
-        prefetch: Finished batches that may wait. 0 prepares each batch when it is asked for,
+        time_window: For a seed of time ``t``, draw only edges and vertices later than
+            ``t - time_window``. Or a mapping from edge type to window; other types have none.
+        share_trees: Seeds of a batch with equal times share a tree; ``batch`` numbers the trees by
+            time. Saves most if many seeds have the same time.
+        cache: Size of the static feature cache: ``"2GiB"``, bytes, a fraction, ``"auto"``, or 0 for
+            none. On a CUDA device it caches attributes in host memory; on the CPU, those on disk.
+        cache_policy: Ranking of the vertices: ``"auto"``, ``"adaptive"``, ``"degree"`` (PaGraph),
+            ``"presample"``, ``"presample:K"``, ``"vip"``, ``"random"``, or a callable, see
+            ``pagraph.ranking.policy``.
+        cache_dtype: ``"float16"``, ``"bfloat16"`` or ``"int8"``: the form of cached float
+            attributes, so that 2x or 4x more rows fit. All rows of attributes that the cache may
+            serve are rounded, and delivered in the attribute's dtype. For the errors see
+            ``pagraph.features.narrow``. Default: unchanged.
+        prefetch: Maximal number of finished batches that wait. 0 makes each batch on request,
             without threads.
-        lookahead: Batches of a graph on disk that are sampled ahead, so that the rows that all of
-            them miss are read once and in the order of the file; ``"auto"``, or 0 for none.
-        memory: Bytes of host memory for the caches, the graph and the batches together, such as
-            ``"4GiB"``; see ``memory_plan``. ``"auto"``: what is free, less a reserve. Of a graph
-            that is all in memory nothing is divided, and a warning says so.
-        shapes: ``"fixed"``: batches of a ``Data`` are padded to one of at most three sizes, nearly
-            all to the first, so that compiled and recorded steps meet the same shapes again and
-            again. ``n_id``, ``e_id`` and ``input_id`` of padding are -1, its ``y`` -100 or NaN, all
-            else of it zeros; ``seed_mask`` says which of the first ``batch_size`` vertices are
-            seeds. See ``envelope``. ``"sampled"``: batches are as large as what was sampled.
-        seed: Makes the order and the sampling a function of (seed, epoch); of a sampler of the
-            user's own it makes the sampling so. Without it, both follow ``torch.manual_seed``, the
-            order as in PyG's loader.
+        lookahead: Batches of a graph on disk to sample ahead, so that the rows they miss are read
+            once and in file order; ``"auto"``, or 0 for none.
+        memory: Host memory for caches, graph and batches together, such as ``"4GiB"``; see
+            ``memory_plan``. ``"auto"``: free memory, less a reserve. Without effect (and with a
+            warning) for a graph that is entirely in memory.
+        shapes: ``"fixed"`` pads batches of a ``Data`` to one of at most three sizes, nearly always
+            the first, so that compiled and recorded steps see the same shapes. For padding,
+            ``n_id``, ``e_id`` and ``input_id`` are -1, ``y`` is -100 or NaN, and all else is zero.
+            ``seed_mask`` marks the seeds among the first ``batch_size`` vertices. See ``envelope``.
+            ``"sampled"`` does not pad.
+        seed: Makes order and sampling a function of (seed, epoch); for a user's own sampler, only
+            the sampling. Without it, both follow ``torch.manual_seed``, the order as in PyG.
         device: Where batches are delivered. Default: where their attributes are.
-        sampling_device: ``"cpu"``, or the CUDA device that is also ``device``: it samples itself.
-            That takes data without edge attributes, and directional samples; batches are the same.
-            ``"auto"``: the device where it can, in its memory or from pinned memory of the host,
-            for a ``Data``; the CPU for a ``HeteroData``, and for trees and times.
-            ``loader.sampling_placement`` says where, and why not.
-        batch_dependency: Batches of an epoch for which a vertex keeps what it draws, so that
-            batches behind each other read many of the same rows; 1: batches are independent, as
-            PyG's. Each batch by itself is as with 1. Not for disjoint subgraphs; see
+        sampling_device: ``"cpu"``, or the CUDA device that is also ``device``, which then samples.
+            That needs data without edge attributes, and directional samples; batches are the same.
+            ``"auto"`` is the device for a ``Data`` if possible, with the graph in its memory or in
+            pinned host memory, and the CPU for a ``HeteroData``, trees and times.
+            ``loader.sampling_placement`` has the choice, and the reason.
+        batch_dependency: Number of batches of an epoch for which a vertex keeps its draws, so that
+            successive batches share many rows. 1: independent batches, as in PyG. Each batch alone
+            has the same distribution as with 1. Not for disjoint subgraphs; see
             ``pagraph.sampling.NeighborSampler``.
-        use_ddp: Divide the input nodes between the processes of ``torch.distributed``, in each
-            epoch again, into equally many for each; with torch's own samplers.
+        use_ddp: Split the input nodes evenly between the processes of ``torch.distributed``, anew
+            in each epoch; needs torch's own samplers.
         **kwargs: ``custom_cls`` and ``input_id`` of PyG's ``NodeLoader``; torch's ``batch_size``,
             ``shuffle``, ``drop_last``, ``sampler``, ``batch_sampler``, ``generator``,
             ``pin_memory``, ``num_workers`` (threads; 0 lets the loader choose) and
             ``worker_init_fn`` (called in each thread). ``persistent_workers``, ``prefetch_factor``,
-            ``timeout`` and ``multiprocessing_context`` are checked as by torch and mean nothing to
-            threads.
+            ``timeout`` and ``multiprocessing_context`` are checked as in torch, but have no effect
+            on threads.
 
     Raises:
-        ValueError: PyG's and torch's; a mask, a time or an ``input_id`` for another number of
-            vertices; no vertex type, or an unknown one; a missing time, or a window that is not
-            positive; fixed shapes of anything but directional samples of a ``Data``.
-        TypeError: ``input_nodes`` are not integers, a number is not an integer, or what is to be
-            called cannot be.
-        IndexError: An input node that is not there.
+        ValueError: As in PyG and torch; also if a mask, times or ``input_id`` have the wrong
+            length, the vertex type is missing or unknown, a time is missing, a window is not
+            positive, or fixed shapes are not of directional samples of a ``Data``.
+        TypeError: ``input_nodes`` or a number are not integers, or a transform is not callable.
+        IndexError: An input node is out of range.
 
     Example:
         >>> import torch
@@ -228,7 +226,7 @@ class NeighborLoader(Pipelined[D], _pyg.NeighborLoader):
         check_times("input_time", inputs.time, len(inputs.node), "input node")
         if isinstance(self.node_sampler, NeighborSampler):
             self.node_sampler.check_seed_times("input_time", inputs.time, inputs.input_type)
-        # What was given, in place of what PyG keeps: Lightning makes the loader again from these.
+        # As given, instead of PyG's converted values: Lightning makes the loader again from these.
         self.input_nodes = input_nodes
         self.input_id = input_id
         self._begin(given, node_batch)
@@ -242,23 +240,23 @@ class NeighborLoader(Pipelined[D], _pyg.NeighborLoader):
         self: NeighborLoader[Any], seeds: Nodes, *, time: Tensor | None = None, key: int = 0
     ) -> HeteroBatch | NodeBatch: ...
     def batch(self, seeds: Nodes, *, time: Tensor | None = None, key: int = 0) -> Any:
-        """Make one batch of any seeds, outside of any epoch: for a service that answers requests.
+        """Make one batch of any seeds, outside of epochs, for inference services.
 
-        It is made in the calling thread, through the loader's cache; any number of threads may ask,
-        also while an epoch runs. Equal seeds, times and keys give equal batches, whatever was asked
-        before. ``batch.input_id`` are places in ``seeds``. The first two requests fill the cache,
-        and others wait for that.
+        The calling thread makes it, through the loader's cache. Any number of threads may call,
+        also while an epoch runs. Equal seeds, times and keys give equal batches, whatever was
+        requested before. ``batch.input_id`` are positions in ``seeds``. The first two requests fill
+        the cache, and others wait for that.
 
         Args:
-            seeds: As ``input_nodes``; of several vertex types one that the loader has, too. They
-                need not be among the loader's own.
-            time: As ``input_time``: a time for each seed. Default: the seeds' own.
-            key: Of the random numbers, from 0 on: another key draws other neighbours.
+            seeds: Like ``input_nodes``, of the loader's vertex type. They need not be among the
+                loader's input nodes.
+            time: Like ``input_time``: a time for each seed. Default: the seeds' own.
+            key: Key of the random numbers, at least 0: another key draws other neighbours.
 
         Raises:
-            ValueError, TypeError, IndexError: As the constructor; ``time`` without ``time_attr``,
-                seeds of another type than the loader's, or a subclass with a ``filter_fn`` or
-                ``collate_fn`` of its own.
+            ValueError, TypeError, IndexError: As in the constructor; also for ``time`` without
+                ``time_attr``, seeds of another type, or a subclass that overrides ``filter_fn`` or
+                ``collate_fn``.
         """
         if not self._makes_batches:
             raise ValueError(
@@ -307,7 +305,7 @@ class NeighborLoader(Pipelined[D], _pyg.NeighborLoader):
             return foreign_workload(self.data, order)
         ntype = inputs.input_type or NODE_TYPE
         if sampler.is_temporal and inputs.time is not None:
-            # A seed is a pair of integers there: a vertex, and the bits of its time.
+            # There a seed is a pair of integers: a vertex, and the bits of its time.
             timed = torch.stack([inputs.node.long(), time_bits(inputs.time)], 1)
             batches = TimedSeeds(sampler.core, ntype, sampler.times_are_floats)
             return core_workload(sampler.graph, order, timed, batches)
@@ -326,69 +324,66 @@ def _trials(
 
 
 class LinkNeighborLoader(Pipelined[D], _pyg.LinkNeighborLoader):
-    """Drop-in for ``torch_geometric.loader.LinkNeighborLoader`` (PyG 2.5 and newer): the same
-    arguments and batches.
+    """Drop-in for ``torch_geometric.loader.LinkNeighborLoader`` of PyG 2.5 and newer.
 
-    Needs neither pyg-lib nor torch-sparse. Negatives are a function of (seed, epoch, batch), as
-    neighbours are. In disjoint subgraphs ``batch`` numbers the links for any amount of negatives
-    (PyG's is right for whole amounts), and with times all vertices that are early enough are as
-    likely as their weights say (PyG draws up to six times, and then takes the earliest). The links
-    of a batch are not taken out of the graph that is sampled, as in PyG.
+    Takes the same arguments and makes the same batches, without pyg-lib or torch-sparse. Negatives,
+    like neighbours, are a function of (seed, epoch, batch). As in PyG, the links of a batch stay in
+    the graph that is sampled. There are two corrections. In disjoint subgraphs ``batch`` numbers
+    the links for any amount of negatives (PyG: only for integers). With times, every vertex that is
+    early enough is drawn by its weight (PyG draws up to six times, then takes the earliest).
 
     Args:
         data: A ``Data``, a ``HeteroData``, or a pair of a ``FeatureStore`` and a ``GraphStore``.
-        num_neighbors: Neighbours for each vertex by hop, the ends' first; negative: all. Or a
+        num_neighbors: Fanout of each hop, from the links' ends on; negative: all neighbours. Or a
             mapping from edge type.
         edge_label_index: Links, shape ``(2, n)``, as a tensor or an array of integers; None for all
-            edges. Of a graph with several types: an edge type, or a pair of one and any of these;
-            it need not be in the graph.
-        edge_label: A label for each link, shape ``(n, ...)``. With binary negatives labels from 0
+            edges. With several types: an edge type, or a pair of a type and any of these. The type
+            need not be in the graph.
+        edge_label: A label for each link, shape ``(n, ...)``. With binary negatives, labels from 0
             on are raised by 1.
-        edge_label_time: A time for each link, shape ``(n,)``, integers or floats as the data's
-            times are: that of its ends and its negatives. With ``time_attr``, and only then.
+        edge_label_time: A time for each link, its ends and its negatives, shape ``(n,)``, integers
+            or floats like the data's times. Required with ``time_attr``, and only then.
         replace: Sample with replacement.
         subgraph_type: ``"directional"``, ``"bidirectional"`` or ``"induced"``.
-        disjoint: A tree for each end, with the number of its link in ``batch``.
+        disjoint: Sample a tree for each end; ``batch`` has the number of its link.
         temporal_strategy: ``"uniform"`` or ``"last"``.
-        neg_sampling: PyG's ``NegativeSampling``, or what it is made of: ``"binary"`` or
-            ``"triplet"``, a mapping or a tuple of its arguments. Weights are read as they are now.
-            Negatives may be edges of the graph. Or :class:`~pagraph.pyg.HardNegatives`, which may
-            not.
-        neg_sampling_ratio: So many binary negatives for each link; 0.0 for none.
-        time_attr: The attribute of vertices or edges, or both, that holds their times, see
+        neg_sampling: PyG's ``NegativeSampling``, or its arguments: ``"binary"`` or ``"triplet"``, a
+            mapping or a tuple. Weights are read at each batch. Its negatives may be edges of the
+            graph. Or :class:`~pagraph.pyg.HardNegatives`, whose negatives may not.
+        neg_sampling_ratio: Binary negatives per link; 0.0 for none.
+        time_attr: The attribute of vertices, edges or both that holds their times, see
             :class:`~pagraph.pyg.NeighborLoader`; no neighbour is later than its link.
         weight_attr: The attribute of edges that holds their weights.
         transform: See :class:`~pagraph.pyg.NeighborLoader`.
         transform_sampler_output: See there.
         is_sorted: ``edge_index`` is sorted by column, and by time within.
-        filter_per_worker: Accepted: threads share the data.
-        neighbor_sampler: Samples in place of ours, see :class:`~pagraph.pyg.NeighborLoader`.
+        filter_per_worker: Ignored: threads share the data.
+        neighbor_sampler: Samples instead of ours, see :class:`~pagraph.pyg.NeighborLoader`.
         directed: Deprecated by PyG; False is ``subgraph_type="induced"``.
-        time_window: Length of a window before each link's time, as of
-            :class:`~pagraph.pyg.NeighborLoader`; negatives are drawn from it, too, by that of the
-            links' type. Where no vertex is in it, from the latest before.
-        share_trees: Links of a batch that have the same time share a tree, see there; ``batch``
-            then numbers trees.
-        cache: See :class:`~pagraph.pyg.NeighborLoader`, as for all that follow.
+        time_window: Window before each link's time, see :class:`~pagraph.pyg.NeighborLoader`.
+            Negatives are drawn from the window of the links' type, or from the latest vertices
+            before it if it is empty.
+        share_trees: Links of a batch with equal times share a tree, see there; ``batch`` then
+            numbers trees.
+        cache: See :class:`~pagraph.pyg.NeighborLoader`, also for the following arguments.
         cache_policy: See there.
         cache_dtype: See there.
         prefetch: See there.
         lookahead: See there.
         memory: See there.
-        shapes: ``"sampled"``, as the ends of links differ in number.
+        shapes: ``"sampled"`` only, since the number of distinct ends varies.
         seed: See there.
         device: See there.
         sampling_device: See there; negatives are drawn on the CPU.
-        batch_dependency: See there. Negatives are drawn anew for each batch.
+        batch_dependency: See there. Negatives are always drawn independently.
         use_ddp: See there.
         **kwargs: See there.
 
     Raises:
-        ValueError: PyG's and torch's; links, labels, times or weights that do not fit each other,
-            or no edge type.
-        TypeError: Links or times are not integers, a number is not one, or what is to be called
-            cannot be.
-        IndexError: A link leads out of the graph.
+        ValueError: As in PyG and torch; also if links, labels, times or weights do not match, or
+            the edge type is missing.
+        TypeError: Links, times or numbers have the wrong type, or a transform is not callable.
+        IndexError: A link has an end outside the graph.
 
     Example:
         >>> import torch

@@ -1,4 +1,4 @@
-"""Import PyG, or say what is missing."""
+"""Import of PyG, with an error that says how to install it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def import_pyg() -> ModuleType:
     """
     try:
         with warnings.catch_warnings():
-            # Of torch.jit, which PyG uses when it is imported.
+            # Of torch.jit, which PyG uses on import.
             for category in (DeprecationWarning, FutureWarning):
                 warnings.simplefilter("ignore", category)
             import torch_geometric

@@ -1,4 +1,4 @@
-"""Subgraphs of PyG's loaders in a few sizes: a sampler's output with padding, and batches of it."""
+"""Fixed shapes for PyG's loaders: padded sampler outputs, and their batches."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from ..system.buffers import BufferPools
 
 LABELS = "y"
-"""The attribute whose padding is what losses leave out, as PyG names labels."""
+"""PyG's attribute of labels, padded with values that losses ignore."""
 
 _OWN = ("seed_mask", "shape_number")
 
 
 def check_fixed(data: Any, sampler: Any, batch_size: int | None) -> None:
-    """Raise ValueError for what has no fixed shapes."""
+    """Raise ValueError if fixed shapes are not supported."""
     needs = "shapes='fixed' needs "
     if not isinstance(sampler, NeighborSampler):
         raise ValueError(
@@ -56,12 +56,12 @@ def check_fixed(data: Any, sampler: Any, batch_size: int | None) -> None:
 
 @dataclass
 class PaddedOutput(SamplerOutput):
-    """A sampler's output in one of a loader's sizes.
+    """A sampler's output, padded to one of a loader's sizes.
 
     Attributes:
         sampled_nodes: The vertices without padding.
         sampled: The sizes without padding.
-        sizes, number: The sizes that it has, and which of the loader's they are.
+        sizes, number: The padded sizes, and their number among the loader's.
     """
 
     sampled_nodes: Tensor | None = None
@@ -71,7 +71,7 @@ class PaddedOutput(SamplerOutput):
 
     @classmethod
     def of(cls, output: SamplerOutput, envelope: Envelope, pools: BufferPools) -> PaddedOutput:
-        """The output of a sampler in one of the envelope's sizes."""
+        """A sampler's output, padded to one of the envelope's sizes."""
         sampled = sizes_of(output)
         number = envelope.number_of(sampled)
         sizes = envelope.sizes[number]
@@ -80,7 +80,7 @@ class PaddedOutput(SamplerOutput):
         ends = output.row, output.col
         edge_index, edge_ids = pad_edges(ends, output.edge, moved, sampled, sizes, empty)
         input_id, seed_time = output.metadata
-        # Hop 0 has one vertex more, which padding edges lead to.
+        # Hop 0 has an extra vertex, the destination of padding edges.
         places = torch.full((sizes.nodes[0] - 1,), -1, dtype=input_id.dtype, device="cpu")
         places[: len(input_id)] = input_id
         return cls(
@@ -98,13 +98,13 @@ class PaddedOutput(SamplerOutput):
         )
 
     def padding(self, name: str) -> Padding:
-        """The padding of an attribute of vertices."""
+        """The padding of a vertex attribute."""
         return Padding(self.sampled.nodes, self.sizes.nodes, marks=name == LABELS)
 
     def selectable(self) -> PaddedOutput:
-        """The same with vertex 0 and edge 0 for padding, so that PyG can select rows by it."""
+        """A copy with vertex 0 and edge 0 as padding, so that PyG can index with it."""
         other = copy.copy(self)
-        # By NumPy: torch would wake its thread pool.
+        # NumPy: torch would wake its thread pool.
         other.node = torch.from_numpy(np.maximum(self.node.numpy(), 0))
         other.edge = torch.from_numpy(np.maximum(self.edge.numpy(), 0))
         return other
@@ -112,19 +112,19 @@ class PaddedOutput(SamplerOutput):
     def finish(
         self, batch: Any, used: PaddedOutput, by_vertex: list[str], by_edge: list[str]
     ) -> None:
-        """Make PyG's batch that of this output.
+        """Put the padding of this output into PyG's batch.
 
         Args:
             batch: The batch.
-            used: The :meth:`selectable` output that PyG made it of.
-            by_vertex, by_edge: Attributes of which PyG has selected rows.
+            used: The :meth:`selectable` output that PyG made it from.
+            by_vertex, by_edge: Attributes whose rows PyG has selected.
 
         Raises:
-            ValueError: One of them is no tensor, or is of labels that can hold no padding.
+            ValueError: One of them is not a tensor, or its dtype cannot hold the padding label.
         """
         mapping = batch._store._mapping
         for name, given, own in (("n_id", used.node, self.node), ("e_id", used.edge, self.edge)):
-            if mapping.get(name) is given:  # not an attribute of the user's
+            if mapping.get(name) is given:  # not a user's attribute
                 mapping[name] = own
         for names, of_hops in ((by_vertex, 0), (by_edge, 1)):
             for name in names:

@@ -1,4 +1,4 @@
-"""Pipelined: base of our PyG loaders: arguments, worker threads, epochs, statistics."""
+"""Pipelined, the base of our PyG loaders: arguments, worker threads, epochs, statistics."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
     D = TypeVar("D", bound=Data | HeteroData | Stores, covariant=True, default=Data)
 else:
-    # Before Python 3.13 a variable of the standard library has no default.
+    # The standard library's TypeVar has no default before Python 3.13.
     from typing import TypeVar
 
     D = TypeVar("D", covariant=True)
@@ -85,15 +85,14 @@ OURS = {
     "sampling_device": "cpu",
     "use_ddp": False,
 }
-"""Arguments of our loaders that PyG's have not, with their defaults."""
+"""Arguments of our loaders that PyG's lack, with their defaults."""
 
 
 def sampler_of(arguments: Mapping[str, Any]) -> Any:
-    """The sampler that a loader was given, or ours made of the loader's arguments.
+    """The sampler that a loader was given, or ours, made from the loader's arguments.
 
     Raises:
-        ValueError: A sampler was given, and an argument that PyG's loaders have not, which it would
-            have to know of.
+        ValueError: A sampler was given together with an argument that only ours supports.
     """
     if arguments["neighbor_sampler"] is not None:
         for name, least in {
@@ -112,8 +111,10 @@ def sampler_of(arguments: Mapping[str, Any]) -> Any:
 
 @dataclass(eq=False)
 class View:
-    """Attributes that any ``filter_fn`` of PyG reads of a loader, kept apart so that engines do not
-    hold the loader."""
+    """The loader's attributes that PyG's ``filter_fn`` reads.
+
+    Kept apart, so that engines do not hold the loader.
+    """
 
     data: Any = None
     input_data: Any = None
@@ -123,17 +124,16 @@ class View:
 
     @property
     def sampler(self) -> Any:
-        """Draws the subgraphs."""
+        """The sampler of subgraphs."""
         raise NotImplementedError
 
     @property
     def is_ours(self) -> bool:
-        """Whether a batch is a function of its inputs and a key, for any number of threads
-        (``sample_ahead``)."""
+        """Whether a batch is a function of its inputs and a key (``sample_ahead``)."""
         return isinstance(self.sampler, KeyedSampler)
 
     def inputs(self, places: Tensor) -> Any:
-        """Inputs of a batch, of their places in the order."""
+        """Inputs of a batch, by their positions in the input."""
         return self.input_data[places]
 
 
@@ -145,17 +145,17 @@ class NodeView(View):
 
     @property
     def sampler(self) -> Any:
-        """Draws the subgraphs."""
+        """The sampler of subgraphs."""
         return self.node_sampler
 
     def sample(self, inputs: Any) -> Any:
-        """A subgraph of a user's own sampler."""
+        """A subgraph from a user's own sampler."""
         return self.node_sampler.sample_from_nodes(inputs)
 
     def sample_ahead(
         self, inputs: Any, key: int, pools: BufferPools, draw: Draw | None = None
     ) -> Any:
-        """A subgraph of our sampler, and where the vertices of each hop end."""
+        """A subgraph from our sampler, and the ends of each hop's vertices."""
         return self.node_sampler.sample_nodes(inputs, key, pools, draw)
 
 
@@ -168,25 +168,24 @@ class LinkView(View):
 
     @property
     def sampler(self) -> Any:
-        """Draws the subgraphs."""
+        """The sampler of subgraphs."""
         return self.link_sampler
 
     def sample(self, inputs: Any) -> Any:
-        """A subgraph of a user's own sampler."""
+        """A subgraph from a user's own sampler."""
         return self.link_sampler.sample_from_edges(inputs, neg_sampling=self.neg_sampling)
 
     def sample_ahead(
         self, inputs: Any, key: int, pools: BufferPools, draw: Draw | None = None
     ) -> Any:
-        """A subgraph of our sampler, and where the vertices of each hop end."""
+        """A subgraph from our sampler, and the ends of each hop's vertices."""
         return self.link_sampler.sample_edges(inputs, self.neg_sampling, key, pools, draw)
 
 
 class Viewed:
-    """An attribute of a loader that lives in its ``_view``, so that what the user sets is seen by
-    the next batch.
+    """A loader's attribute that lives in its ``_view``, so that the next batch sees changes.
 
-    ``vars(loader)`` holds it too, where Lightning looks for a loader's arguments to make it again.
+    ``vars(loader)`` holds it, too, since Lightning makes a loader again from there.
     """
 
     def __set_name__(self, owner: type, name: str) -> None:
@@ -201,11 +200,11 @@ class Viewed:
 
 
 class Pipelined(LoaderControls, Prepared, Generic[D]):
-    """Base of our loaders, in front of PyG's own: iterates through an engine.
+    """Base of our loaders, before PyG's class: iterates through an engine.
 
     Subclasses make ``_view`` before PyG's constructor runs, and call :meth:`_begin` after it. A
-    user's subclass with a ``filter_fn`` or ``collate_fn`` of its own is iterated by torch, as PyG's
-    would be: with our sampler, but with worker processes, and without cache and ``seed``.
+    user's subclass that overrides ``filter_fn`` or ``collate_fn`` is iterated by torch as in PyG:
+    with our sampler, but in worker processes, and without cache and ``seed``.
     """
 
     num_workers: int
@@ -229,22 +228,21 @@ class Pipelined(LoaderControls, Prepared, Generic[D]):
         custom_cls = Viewed()
 
     def __str__(self) -> str:
-        # PyG's, which scripts compare and log; repr() says more.
+        # As in PyG, since scripts compare and log it; repr() says more.
         return f"{type(self).__name__}()"
 
     def _begin(self, arguments: Mapping[str, Any], make: Make) -> None:
-        """Make the engine, of PyG's arguments as they were checked and of ours among those
-        given."""
+        """Make the engine from our arguments; PyG's constructor has checked its own."""
         for name, value in arguments.items():
             if name not in ("self", "kwargs", "__class__"):
-                vars(self).setdefault(name, value)  # where Lightning looks to make a loader again
+                vars(self).setdefault(name, value)  # Lightning makes a loader again from these
         if arguments["use_ddp"]:
             self._ranks = process_ranks(0)
         self._start_engine({name: arguments[name] for name in OURS}, make)
 
     def _start_engine(self, options: dict[str, Any], make: Make) -> None:
         loader: Any = self
-        # A method: a loader that refers to itself would wait for the collector.
+        # A bound method, whose reference cycle would delay freeing the loader.
         vars(self).pop("collate_fn", None)
         self._options = options
         self._make_batch = make
@@ -271,8 +269,7 @@ class Pipelined(LoaderControls, Prepared, Generic[D]):
         self._engine.use(self._source(self._view), program=self._program)
 
     def _device_program(self, count: int | None) -> DeviceProgram | None:
-        """What makes batches of so many seeds in one launch each; None for batches that never
-        are."""
+        """Makes batches of ``count`` seeds by one launch each; None if that is not possible."""
         sampler = self._view.sampler
         if (
             not count
@@ -297,21 +294,19 @@ class Pipelined(LoaderControls, Prepared, Generic[D]):
 
     @property
     def sampling_placement(self) -> str:
-        """Where the graph is that is sampled, and on a device how batches are made there; where a
-        device could sample and does not, why."""
+        """Where the sampled graph is, and how a device makes batches, or why it does not sample."""
         return self._placement if self._program is None else f"{self._placement}; {self._program}"
 
     def _placed(self, wanted: Any) -> tuple[DeviceSampler | None, str]:
-        """What samples on the batches' device, if that is wanted and can be, and where the graph
-        is, in words."""
-        # Without a device PyG's batches stay on the CPU, whatever has an accelerator.
+        """The sampler on the batches' device, if wanted and possible, and the graph's placement."""
+        # Without `device`, PyG's batches stay on the CPU.
         accelerator = None if self._device is None else self._engine.accelerator
         device = self._device or torch.device("cpu")
         make = partial(self._sampler_there, wanted)
         return sampler_where_wanted(wanted, device, accelerator, make)
 
     def _sampler_there(self, wanted: Any, accelerator: Accelerator) -> DeviceSampler:
-        """Samples on the accelerator; ValueError where only the CPU can."""
+        """A sampler on the accelerator; ValueError if only the CPU can sample."""
         sampler = self._view.sampler
         if getattr(sampler, "is_hetero", False):
             check_named(wanted)
@@ -331,12 +326,12 @@ class Pipelined(LoaderControls, Prepared, Generic[D]):
                 f"{needs}data whose attributes are vertices' alone, in tensors on the CPU without "
                 "gradients"
             )
-        # Imported here: on the CPU nobody needs the device's kernels.
+        # Imported here: the CPU does not need the device's kernels.
         from ..sampling.gpu.sampler import DeviceSampler
 
         size = self._engine.epochs.order.batch_size
         usual: tuple[int | dict[str, int], torch.dtype] | None = None
-        # The ends of links differ in number.
+        # The number of distinct ends of links varies.
         if size and isinstance(self._view, NodeView):
             of_type = self._view.input_data.input_type
             seeds = size if of_type is None else {of_type: size}
@@ -345,8 +340,10 @@ class Pipelined(LoaderControls, Prepared, Generic[D]):
         return DeviceSampler(sampler.graph, sampler.core, accelerator, room, usual)
 
     def close(self) -> None:
-        """See ``LoaderControls.close``; frees the graph on a device, too. Passes that begin after
-        it sample on the CPU."""
+        """See ``LoaderControls.close``; also frees the graph on a device.
+
+        Later passes sample on the CPU.
+        """
         super().close()
         if self._program is not None:
             self._program.close()
@@ -360,15 +357,17 @@ class Pipelined(LoaderControls, Prepared, Generic[D]):
         raise NotImplementedError
 
     def _fix_shapes(self, order: Any) -> None:
-        """Have batches be padded; ValueError where they cannot be."""
+        """Have batches padded; ValueError if not supported."""
         raise ValueError(
             "shapes must be 'sampled' for all loaders of PyG's but NeighborLoader, got 'fixed' for "
             f"a {type(self).__name__}"
         )
 
     def _pipeline_options(self) -> PipelineOptions:
-        """Options of a pass; user code stays in the reader's thread, on its RNG, unless workers are
-        asked for."""
+        """Options of a pass.
+
+        Without ``num_workers``, user code stays in the reader's thread, with its RNG.
+        """
         workers = as_integer("num_workers", self.num_workers)
         prefetch = as_integer("prefetch", self._options["prefetch"])
         ours = self._view.is_ours and not self._streams
@@ -399,7 +398,7 @@ class Pipelined(LoaderControls, Prepared, Generic[D]):
             return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """A pickled or copied loader: with an engine of its own, at the same place."""
+        """Restore a pickled or copied loader at the same position, with a new engine."""
         place = state.pop("_place", None)
         vars(self).update(state)
         self._view = copy.copy(self._view)
@@ -407,7 +406,7 @@ class Pipelined(LoaderControls, Prepared, Generic[D]):
         if place is not None:
             self.load_state_dict(place)
 
-    # What PyG's loaders make of each kind of data. Stores of a user's own may be of either.
+    # The batch type for each kind of data. A user's stores may be of either kind.
     @overload
     def __iter__(self: Pipelined[Data]) -> Iterator[NodeBatch]: ...
     @overload
@@ -418,14 +417,14 @@ class Pipelined(LoaderControls, Prepared, Generic[D]):
         return self._get_iterator()
 
     def __call__(self, index: Any) -> Any:
-        """Make the batch of some of the loader's inputs, outside of any epoch, as PyG's loaders do.
+        """Make the batch of some of the loader's inputs, outside of epochs, as in PyG.
 
-        Any number of threads may ask, also while an epoch runs. With a ``seed`` equal places give
-        equal batches, whatever was asked before; without, as PyG's, torch's generator is drawn
-        from.
+        Any number of threads may call, also while an epoch runs. With a ``seed``, equal positions
+        give equal batches, whatever was requested before. Without, torch's generator is used, as in
+        PyG.
 
         Args:
-            index: Places among the inputs, as a tensor or a sequence of integers.
+            index: Positions among the inputs, as a tensor or a sequence of integers.
         """
         loader: Any = self
         if not self._makes_batches:
@@ -437,7 +436,7 @@ class Pipelined(LoaderControls, Prepared, Generic[D]):
     def __len__(self) -> int:
         if self._ranks is None:
             return super().__len__()  # type: ignore[misc,no-any-return]
-        # torch's own knows nothing of other processes.
+        # torch's length ignores other processes.
         return len(self._engine.epochs)
 
     def _get_iterator(self) -> Iterator[Any]:
@@ -446,7 +445,7 @@ class Pipelined(LoaderControls, Prepared, Generic[D]):
                 f"a {type(self).__name__} must not be iterated by its own transform, which every "
                 "batch of that pass would call again"
             )
-        if not self._makes_batches:  # the engine would pass them by
+        if not self._makes_batches:  # the engine would bypass the overrides
             return super()._get_iterator()  # type: ignore[misc,no-any-return]
         worker_init_fn = self.worker_init_fn if self.num_workers else None
         batches = self._engine.start(
@@ -458,7 +457,7 @@ class Pipelined(LoaderControls, Prepared, Generic[D]):
         return self._told(batches)
 
     def _can_be_prepared(self) -> bool:
-        # accelerate's own way for what torch iterates.
+        # accelerate itself prepares loaders that torch iterates.
         return self._makes_batches
 
     def _share_seeds(self, ranks: Ranks) -> None:
@@ -473,33 +472,32 @@ class Pipelined(LoaderControls, Prepared, Generic[D]):
 
     @property
     def _makes_batches(self) -> bool:
-        """Whether no subclass has a ``collate_fn`` or ``filter_fn`` of its own."""
+        """Whether no subclass overrides ``collate_fn`` or ``filter_fn``."""
         loader: Any = self
         return _is_pygs(loader.collate_fn) and _is_pygs(loader.filter_fn)
 
     def set_epoch(self, epoch: int) -> None:
-        """See ``LoaderControls.set_epoch``; a sampler that has a ``set_epoch`` is told, too."""
+        """See ``LoaderControls.set_epoch``; also calls ``set_epoch`` of a torch sampler."""
         super().set_epoch(epoch)
         loader: Any = self
         tell_epoch(loader.batch_sampler, epoch)
 
     def check_worker_number_rationality(self) -> None:
-        """Nothing to warn of: workers are threads (torch would warn of that many processes)."""
+        """Do nothing: torch warns of many processes, but workers are threads here."""
 
     @contextmanager
     def enable_cpu_affinity(
         self, loader_cores: Sequence[int | Sequence[int]] | None = None
     ) -> Iterator[None]:
-        """Pin the threads of passes that begin inside to cores; does nothing where the system
-        cannot.
+        """Pin the threads of passes that begin inside to cores, if the system supports it.
 
         Args:
-            loader_cores: For each worker a core or several. Default: one each, of the first NUMA
+            loader_cores: One or several cores for each worker. Default: one each, of the first NUMA
                 node.
 
         Raises:
-            ValueError: There is no worker, the number of cores is not that of workers, there are
-                fewer cores than workers, or a core is not this process's to use.
+            ValueError: There is no worker, the numbers of cores and workers differ, there are fewer
+                cores than workers, or this process may not use a core.
         """
         if self.num_workers < 1:
             raise ValueError(
@@ -544,11 +542,10 @@ class Pipelined(LoaderControls, Prepared, Generic[D]):
 
     @contextmanager
     def enable_multithreading(self, worker_threads: int | None = None) -> Iterator[None]:
-        """Checks its argument as PyG does. A batch takes one thread; ``num_workers`` says how many
-        are made at a time.
+        """Check the argument as PyG does. A batch takes one thread, so nothing else is to be done.
 
         Raises:
-            ValueError: There is no worker, or ``worker_threads`` is more than torch has.
+            ValueError: There is no worker, or ``worker_threads`` exceeds torch's threads.
         """
         if self.num_workers < 1:
             raise ValueError(
@@ -564,7 +561,7 @@ class Pipelined(LoaderControls, Prepared, Generic[D]):
 
     @contextmanager
     def enable_memory_log(self) -> Iterator[None]:
-        """Log, as debugging, how much memory the process has when a worker begins."""
+        """Log the memory of the process when a worker begins, at level DEBUG."""
         with starting_workers(self, _log_memory):
             yield
 

@@ -41,51 +41,48 @@ if TYPE_CHECKING:
     from ..typing import CacheOptions
     from .joining import Name
 
-_NORM = 0x6E6F726D  # "norm": keeps the batches that are counted apart from those of epochs
+_NORM = 0x6E6F726D  # "norm": a key space of its own for the batches of the normalisation
 
 
 @dataclass(eq=False, kw_only=True)
 class SaintView(SubgraphView):
-    """A view with the normalisation, where there is one."""
+    """A view with the normalisation, if any."""
 
     node_norm: Tensor | None = None
     edge_norm: Tensor | None = None
 
 
 class GraphSAINTSampler(SubgraphLoader, _pyg.GraphSAINTSampler):
-    """Drop-in for ``torch_geometric.loader.GraphSAINTSampler``: base of the three that follow, and
-    of a user's own.
+    """Drop-in for ``torch_geometric.loader.GraphSAINTSampler``, the base of GraphSAINT's samplers.
 
-    Needs no torch-sparse. A batch has the edges among the vertices drawn, ordered by source and
-    then destination, and rows of all tensors that have one for each vertex or edge, as PyG's; where
-    there are as many vertices as edges, attributes are told apart by their names, which PyG does
-    not. Batches are drawn in threads, ahead of the training loop, and are functions of (seed,
-    epoch, batch). A subclass with ``_sample_nodes`` of its own is iterated by torch, as PyG's would
-    be, without threads and cache.
+    Needs no torch-sparse. As in PyG, a batch has the edges among the drawn vertices, ordered by
+    source and then destination, and rows of all tensors with one per vertex or edge. With as many
+    vertices as edges, the name decides which (in PyG it does not). Threads draw batches ahead of
+    the training loop, as a function of (seed, epoch, batch). A subclass with its own
+    ``_sample_nodes`` is iterated by torch, as in PyG, without threads and cache.
 
-    The normalisation is that of PyG: with ``C_v`` and ``C_uv`` how often a vertex and an edge came
-    in ``S`` batches of ``N`` vertices, ``node_norm`` is ``S / C_v / N`` (0.1 for a ``C_v`` of 0)
-    and ``edge_norm`` ``C_u / C_uv``, at most 1e4 (0.1 where both are 0). Batches are counted in
-    threads until ``sample_coverage * N`` vertices came.
+    The normalisation is PyG's. Let ``C_v`` and ``C_uv`` count a vertex and an edge in ``S``
+    batches, and ``N`` be the number of vertices. Then ``node_norm`` is ``S / C_v / N`` (with 0.1
+    for a ``C_v`` of 0), and ``edge_norm`` is ``C_u / C_uv``, at most 1e4 (0.1 if both are 0).
+    Threads sample batches until these have ``sample_coverage * N`` vertices.
 
     Args:
         data: A ``Data`` with ``edge_index``, without ``node_norm`` and ``edge_norm``.
-        batch_size: Draws for each batch.
-        num_steps: Batches of an epoch.
-        sample_coverage: How often each vertex comes, on average, in the batches that the
-            normalisation is computed from; 0: none is.
-        save_dir: Folder where the normalisation is kept, in PyG's files, and read from if it is
-            there.
+        batch_size: Draws per batch.
+        num_steps: Batches per epoch.
+        sample_coverage: Average number of draws of each vertex for the normalisation; 0: no
+            normalisation.
+        save_dir: Folder that keeps the normalisation in PyG's files; read from there if it exists.
         log: Show the progress of the normalisation.
-        **kwargs: Torch's, but for ``batch_size``; ``cache``, ``cache_policy``, ``cache_dtype``,
-            ``prefetch``, ``lookahead``, ``memory``, ``seed`` and ``device`` as of
+        **kwargs: Torch's, except ``batch_size``; ``cache``, ``cache_policy``, ``cache_dtype``,
+            ``prefetch``, ``lookahead``, ``memory``, ``seed`` and ``device`` as in
             :class:`~pagraph.pyg.NeighborLoader`.
 
     Raises:
-        TypeError: ``data`` is something else, or a number is not an integer.
-        ValueError: A number is too small, the graph has nothing to draw, or ``data`` has a
-            normalisation already.
-        FormatError: The saved file is something else, or for another graph.
+        TypeError: ``data`` is not a ``Data``, or a number is not an integer.
+        ValueError: A number is too small, the graph has nothing to draw, or ``data`` already has a
+            normalisation.
+        FormatError: The saved file has other content, or is for another graph.
     """
 
     node_norm = Viewed()
@@ -101,7 +98,7 @@ class GraphSAINTSampler(SubgraphLoader, _pyg.GraphSAINTSampler):
         log: bool = True,
         **kwargs: Unpack[CacheOptions],
     ) -> None:
-        # Lightning makes a loader again with these, which are the loader's own; as in PyG.
+        # Lightning passes these when it makes the loader again; dropped, as in PyG.
         kwargs.pop("dataset", None)
         kwargs.pop("collate_fn", None)
         _check(data)
@@ -113,7 +110,7 @@ class GraphSAINTSampler(SubgraphLoader, _pyg.GraphSAINTSampler):
         graph = core_graph(data)
         self.N = graph.num_nodes
         self.E = graph.num_edges
-        # A subclass with its own `_sample_nodes` is iterated by torch, and draws by itself.
+        # A subclass with its own `_sample_nodes` is iterated by torch.
         draws: Any = None
         if type(self)._sample_nodes is GraphSAINTSampler._sample_nodes:
             draws = self._core()
@@ -129,12 +126,11 @@ class GraphSAINTSampler(SubgraphLoader, _pyg.GraphSAINTSampler):
             self.node_norm, self.edge_norm = self._norms(seed)
 
     def _core(self) -> SaintSampler | None:
-        """Draws the vertices; None where a subclass's ``_sample_nodes`` does."""
+        """The sampler of vertices; None if a subclass's ``_sample_nodes`` draws them."""
         return None
 
     def _sample_nodes(self, batch_size: int) -> Tensor:
-        """Vertices of a batch of so many draws, which may repeat, shape ``(n,)``; subclasses may
-        have their own."""
+        """Vertices from ``batch_size`` draws, with repeats, shape ``(n,)``; may be overridden."""
         core = self._core()
         if core is None:
             raise NotImplementedError
@@ -153,19 +149,18 @@ class GraphSAINTSampler(SubgraphLoader, _pyg.GraphSAINTSampler):
         return len(self._view.items)
 
     def __getitem__(self, idx: int) -> Any:
-        """Refused: PyG gives a ``SparseTensor`` of torch-sparse's here."""
+        """Raise NotImplementedError: PyG returns torch-sparse's ``SparseTensor`` here."""
         raise NotImplementedError(
             f"{type(self).__name__} is iterated: it has batches, and no item {idx}"
         )
 
     def _collate(self, items: Any) -> Any:
-        """A batch, drawn by torch's global generator."""
+        """A batch, drawn with torch's global generator."""
         output = self._view.output(self._subgraph(None))
         return _joined(self._view, output, Reading(self._view.data), {})
 
     def _subgraph(self, key: int | None, pools: BufferPools | None = None) -> Any:
-        """A batch's subgraph; without a key, and where a subclass draws the vertices, by
-        ``_sample_nodes``."""
+        """A batch's subgraph; drawn by ``_sample_nodes`` without a key, or if it is overridden."""
         graph = self._view.graph
         core: Any = self._view.core
         if key is not None and core is not None:
@@ -174,7 +169,7 @@ class GraphSAINTSampler(SubgraphLoader, _pyg.GraphSAINTSampler):
         return induced_subgraph(graph, nodes, edge_dir="out", turned=True)
 
     def _norms(self, seed: int | None) -> tuple[Tensor, Tensor]:
-        """The normalisation, saved or computed."""
+        """The normalisation, from its file or computed."""
         if self.save_dir is None:
             return self._compute_norm(seed)
         path = os.path.join(self.save_dir, self._filename)
@@ -198,10 +193,10 @@ class GraphSAINTSampler(SubgraphLoader, _pyg.GraphSAINTSampler):
 
         node_count = torch.zeros(self.N, dtype=torch.int64, device="cpu")
         edge_count = torch.zeros(self.E, dtype=torch.int64, device="cpu")
-        # Held while one batch is counted; nothing else is locked under it.
+        # Innermost lock, held while one batch is counted.
         lock = threading.Lock()
         first = derive_key(random_key() if seed is None else seed, _NORM)
-        # A user's own draws follow torch's global generator, in order.
+        # One thread for a user's own draws, which follow torch's global generator in order.
         threads = 1 if self._view.core is None else default_threads()
         pools = BufferPools(max_free=threads)
         total = 0
@@ -219,7 +214,7 @@ class GraphSAINTSampler(SubgraphLoader, _pyg.GraphSAINTSampler):
 
         with _progress(self.N * self.sample_coverage if self.log else None) as progress:
             while total < self.N * self.sample_coverage:
-                # Whole epochs, as PyG counts them: which batches come does not depend on threads.
+                # Whole epochs, as in PyG, so that the batches do not depend on threads.
                 keys: list[Any] = [
                     derive_key(first, batches + place) for place in range(self.num_steps)
                 ]
@@ -230,10 +225,10 @@ class GraphSAINTSampler(SubgraphLoader, _pyg.GraphSAINTSampler):
     def _norms_of(
         self, node_count: Tensor, edge_count: Tensor, batches: int
     ) -> tuple[Tensor, Tensor]:
-        """PyG's formula, of how often vertices and edges came.
+        """PyG's normalisation from the counts of vertices and edges.
 
-        With ``S`` batches, ``C_v`` of a vertex and ``C_uv`` of an edge: ``S / C_v / N`` and
-        ``C_u / C_uv`` (GraphSAINT, section 3.2).
+        With ``S`` batches: ``S / C_v / N`` of a vertex, ``C_u / C_uv`` of an edge (GraphSAINT,
+        section 3.2).
         """
         csc = self._view.graph.csc
         of_source = torch.empty_like(edge_count)
@@ -241,17 +236,17 @@ class GraphSAINTSampler(SubgraphLoader, _pyg.GraphSAINTSampler):
             csc.indices.long()
         ]
         edge_norm = (of_source / edge_count).clamp_(0, 1e4)
-        # 0 / 0, of an edge whose source never came; as in PyG.
+        # 0 / 0: the source was never drawn. As in PyG.
         edge_norm[torch.isnan(edge_norm)] = 0.1
         node_count[node_count == 0] = 0.1
         return batches / node_count / self.N, edge_norm
 
 
 class GraphSAINTNodeSampler(GraphSAINTSampler, _pyg.GraphSAINTNodeSampler):
-    """Drop-in for ``torch_geometric.loader.GraphSAINTNodeSampler``; see
-    :class:`~pagraph.pyg.GraphSAINTSampler`.
+    """Drop-in for ``torch_geometric.loader.GraphSAINTNodeSampler``.
 
-    A batch has the sources of ``batch_size`` edges, drawn uniformly.
+    A batch has the sources of ``batch_size`` edges, drawn uniformly. See
+    :class:`~pagraph.pyg.GraphSAINTSampler`.
 
     Example:
         >>> import torch
@@ -267,12 +262,11 @@ class GraphSAINTNodeSampler(GraphSAINTSampler, _pyg.GraphSAINTNodeSampler):
 
 
 class GraphSAINTEdgeSampler(GraphSAINTSampler, _pyg.GraphSAINTEdgeSampler):
-    """Drop-in for ``torch_geometric.loader.GraphSAINTEdgeSampler``; see
-    :class:`~pagraph.pyg.GraphSAINTSampler`.
+    """Drop-in for ``torch_geometric.loader.GraphSAINTEdgeSampler``.
 
-    A batch has both ends of ``batch_size`` edges. An edge ``(u, v)`` is drawn in proportion to the
-    in-degree of ``u`` plus the out-degree of ``v``, as by PyG; the paper's are in proportion to the
-    sum of their inverses.
+    A batch has both ends of ``batch_size`` edges. As in PyG, an edge ``(u, v)`` is drawn in
+    proportion to the in-degree of ``u`` plus the out-degree of ``v``. (The paper takes the sum of
+    their inverses.) See :class:`~pagraph.pyg.GraphSAINTSampler`.
     """
 
     def _core(self) -> SaintSampler:
@@ -280,17 +274,16 @@ class GraphSAINTEdgeSampler(GraphSAINTSampler, _pyg.GraphSAINTEdgeSampler):
 
 
 class GraphSAINTRandomWalkSampler(GraphSAINTSampler, _pyg.GraphSAINTRandomWalkSampler):
-    """Drop-in for ``torch_geometric.loader.GraphSAINTRandomWalkSampler``; see
-    :class:`~pagraph.pyg.GraphSAINTSampler`.
+    """Drop-in for ``torch_geometric.loader.GraphSAINTRandomWalkSampler``.
 
-    A batch has all vertices of ``batch_size`` walks along the edges, from roots drawn uniformly. A
-    walk at a vertex without out-edges ends there; torch-sparse's goes on from another vertex, or
-    out of its memory.
+    A batch has all vertices of ``batch_size`` walks along the edges, from uniformly drawn roots. A
+    walk ends at a vertex without out-edges. (torch-sparse's goes on from another vertex, or reads
+    out of bounds.)
 
     Args:
-        data: See :class:`~pagraph.pyg.GraphSAINTSampler`, as for all but ``walk_length``.
-        batch_size: Walks of each batch.
-        walk_length: Steps of each walk.
+        data: See :class:`~pagraph.pyg.GraphSAINTSampler`, also for all but ``walk_length``.
+        batch_size: Walks per batch.
+        walk_length: Steps per walk.
         num_steps: See there.
         sample_coverage: See there.
         save_dir: See there.
@@ -317,7 +310,7 @@ class GraphSAINTRandomWalkSampler(GraphSAINTSampler, _pyg.GraphSAINTRandomWalkSa
 
 
 def _check(data: Any) -> None:
-    """Raise TypeError or ValueError for data that has no edges, or a normalisation of its own."""
+    """Raise TypeError or ValueError for data without edges, or with a normalisation."""
     if not isinstance(data, Data):
         raise TypeError(f"data must be a Data, got {type(data).__name__}")
     if data.edge_index is None:
@@ -328,7 +321,7 @@ def _check(data: Any) -> None:
 
 
 def _joined(view: SaintView, output: Any, reading: Reading, rows: Mapping[Name, Tensor]) -> Any:
-    """The batch that PyG's samplers make of vertices and the edges among them."""
+    """The batch that PyG's samplers make from vertices and the edges among them."""
     data = view.data.__class__()
     data.num_nodes = len(output.node)
     data.edge_index = stacked(output.row, output.col)
@@ -351,7 +344,7 @@ def _shape(value: Any) -> Any:
 
 
 def _progress(total: int | None) -> Any:
-    """PyG's bar; None: one that shows nothing."""
+    """PyG's progress bar; hidden without ``total``."""
     from tqdm import tqdm  # type: ignore[import-untyped]  # PyG needs it
 
     bar = tqdm(total=total, disable=total is None)

@@ -1,4 +1,4 @@
-"""Replacement of PyG's NeighborSampler, and its fan-outs."""
+"""NeighborSampler: drop-in for PyG's, on our kernels."""
 
 from __future__ import annotations
 
@@ -50,8 +50,7 @@ _Type = TypeVar("_Type")
 
 
 def num_neighbors_of(num_neighbors: Any) -> NumNeighbors:
-    """A list, a mapping from edge type or a ``NumNeighbors`` as a ``NumNeighbors``; TypeError for
-    anything else."""
+    """``num_neighbors`` in any of PyG's forms as a ``NumNeighbors``, or TypeError."""
     if isinstance(num_neighbors, NumNeighbors):
         return num_neighbors
     lists = num_neighbors.values() if isinstance(num_neighbors, dict) else [num_neighbors]
@@ -66,16 +65,13 @@ def num_neighbors_of(num_neighbors: Any) -> NumNeighbors:
 def fanouts_of(
     num_neighbors: NumNeighbors, graph: Graph, *, hetero: bool
 ) -> list[dict[EdgeType, int]]:
-    """Fan-outs by hop in DGL's order (the last entry serves the seeds), each by edge type; all for
-    negative numbers.
+    """Fanouts by hop in DGL's order (the seeds' last), each by edge type; -1 for all neighbours.
 
-    ``hetero``: ``num_neighbors``, in PyG's order, may name the graph's edge types.
+    With ``hetero``, ``num_neighbors`` (in PyG's order) may name the graph's edge types.
 
     Raises:
-        TypeError: A number of neighbours is not an integer, or edge types are named where there is
-            but one.
-        ValueError: PyG's: an edge type without number, an unknown one, or different numbers of
-            hops.
+        TypeError: A fanout is not an integer, or edge types are named for a homogeneous graph.
+        ValueError: As in PyG: an edge type is missing or unknown, or the numbers of hops differ.
     """
     types = graph.edge_types
     values = num_neighbors.get_values(types if hetero else None)
@@ -84,7 +80,7 @@ def fanouts_of(
             f"num_neighbors must be a list for a graph without edge types, got {values!r}"
         )
     by_type = dict(values) if isinstance(values, Mapping) else dict.fromkeys(types, values)
-    hops = num_neighbors.num_hops  # which are there even without edge types
+    hops = num_neighbors.num_hops  # set even without edge types
     return [
         {
             etype: max(-1, as_integer(f"num_neighbors[{hop}]", by_type[etype][hop]))
@@ -94,7 +90,7 @@ def fanouts_of(
     ]
 
 
-_DIRECTED = (  # both in PyG's words
+_DIRECTED = (  # in PyG's words
     "The usage of the 'directed' argument in 'NeighborSampler' is deprecated. Use "
     "`subgraph_type='induced'` instead."
 )
@@ -102,11 +98,13 @@ _SUBGRAPH_TYPES = [str(kind.value) for kind in SubgraphType]
 
 
 def output_of(subgraph: Subgraph, *, hetero: bool) -> SamplerOutput | HeteroSamplerOutput:
-    """A subgraph as PyG's samplers return it; ``edge`` holds the user's edge ids, there is no
-    permutation."""
+    """A subgraph as PyG's samplers return it.
+
+    ``edge`` has the user's edge ids, so there is no permutation.
+    """
     nodes = subgraph.input_nodes
     trees = subgraph.trees
-    # No function for each of these: of many types they are more than sampling makes itself.
+    # Inlined: with many types, these calls outnumber those of sampling.
     sizes = {}
     for ntype, ends in subgraph.hop_ends.items():
         sizes[ntype] = [end - begin for begin, end in zip([0, *ends], ends, strict=False)]
@@ -142,13 +140,13 @@ def output_of(subgraph: Subgraph, *, hetero: bool) -> SamplerOutput | HeteroSamp
 
 
 def owned(subgraph: Subgraph, owners: Tensor) -> Subgraph:
-    """The subgraph with what its trees are called in place of their numbers."""
+    """The subgraph with ``owners`` as labels of its trees, instead of their numbers."""
     assert subgraph.trees is not None
     return replace(subgraph, trees={t: owners[of] for t, of in subgraph.trees.items()})
 
 
 class Draw(Protocol):
-    """Draws a subgraph in place of the core's sampler."""
+    """Draws a subgraph instead of the core's sampler."""
 
     def __call__(
         self,
@@ -157,23 +155,22 @@ class Draw(Protocol):
         key: int,
         owners: Tensor | None,
     ) -> Subgraph:
-        """The subgraph of seeds, by type where there are several.
+        """The subgraph of seeds.
 
         Args:
-            seeds: The seeds.
-            times: Theirs, see ``SubgraphSampler.sample``.
-            key: Of the random numbers.
-            owners: What the trees are called, by their number; None: their number.
+            seeds: The seeds, by type if there are several.
+            times: Times of the seeds, see ``SubgraphSampler.sample``.
+            key: Key of the random numbers.
+            owners: Labels of the trees, by number; None: their numbers.
         """
 
 
 class KeyedSampler(BaseSampler):
-    """Base of our samplers: a batch is a function of its inputs and a key, for any number of
-    threads.
+    """Base of our samplers: a batch is a pure function of its inputs and a key.
 
     Attributes:
         graph: The graph that ``core`` samples.
-        core: Draws :class:`~pagraph.graph.subgraph.Subgraph` objects.
+        core: The sampler, which draws a :class:`~pagraph.graph.subgraph.Subgraph`.
         is_hetero: Whether samples are by vertex and edge type.
     """
 
@@ -195,17 +192,16 @@ class KeyedSampler(BaseSampler):
         pools: BufferPools | None = None,
         draw: Draw | None = None,
     ) -> tuple[SamplerOutput | HeteroSamplerOutput, dict[str, list[int]]]:
-        """Sample the subgraph of vertices; a pure function of inputs and key (64 bits), safe from
-        any thread.
+        """Sample the subgraph of vertices; a pure function of inputs and key. Thread-safe.
 
         Args:
-            inputs: PyG's.
-            key: Of the random numbers.
+            inputs: PyG's input.
+            key: Key of the random numbers, 64 bits.
             pools: Recycled memory.
-            draw: Draws in place of the core's sampler, from all seeds and the key.
+            draw: Draws instead of the core's sampler.
 
         Returns:
-            The output of PyG's samplers, and vertex type to how many of its vertices are known
+            The output of PyG's samplers, and for each vertex type the number of vertices known
             after each hop.
         """
         seeds = {inputs.input_type or NODE_TYPE: inputs.node}
@@ -235,26 +231,24 @@ class KeyedSampler(BaseSampler):
 
 
 class NeighborSampler(KeyedSampler):
-    """Drop-in for ``torch_geometric.sampler.NeighborSampler``; needs neither pyg-lib nor
-    torch-sparse.
+    """Drop-in for ``torch_geometric.sampler.NeighborSampler``; without pyg-lib or torch-sparse.
 
     For PyG's ``NodeLoader`` and ``LinkLoader``, and Lightning's data modules;
-    ``pagraph.pyg.NeighborLoader`` makes one itself. Random numbers come from torch's global
-    generator, one for each call. Induced subgraphs may be disjoint and have times, which PyG's may
-    not: they have the edges within each tree that are not later than its seed.
+    ``pagraph.pyg.NeighborLoader`` makes its own. Each call draws one number from torch's global
+    generator. Unlike in PyG, induced subgraphs may be disjoint and have times. They then have the
+    edges within each tree that are not later than its seed.
 
-    Times and weights are those that the data holds now: values written to them in place count from
-    the next batch on, a tensor that replaces one does not. ``batch_dependency`` is for pagraph's
-    loaders, see :class:`~pagraph.pyg.NeighborLoader`: others do not say which batch of an epoch a
-    call is, and get independent ones.
+    In-place writes to times and weights take effect with the next batch; replacing their tensors
+    has no effect. ``batch_dependency`` works with pagraph's loaders, see
+    :class:`~pagraph.pyg.NeighborLoader`. Other loaders do not pass a batch's position in the epoch,
+    so their batches are independent.
 
     Raises:
-        ValueError: PyG's, earlier than there; also an unknown ``subgraph_type`` or
+        ValueError: As in PyG, but earlier; also for an unknown ``subgraph_type`` or
             ``temporal_strategy``.
-        RuntimeError: PyG's: weights and times together.
-        KeyError, TypeError, ValueError: No edge has the weights, or they are no finite numbers from
-            0 on; times are no integers or floats, or some are integers and others floats; a window
-            is no positive number.
+        RuntimeError: As in PyG, for weights together with times.
+        KeyError, TypeError, ValueError: No edge has weights, or they are not finite and at least 0;
+            times are not integers or floats, or mix both; a window is not a positive number.
     """
 
     def __init__(
@@ -314,7 +308,7 @@ class NeighborSampler(KeyedSampler):
                 self.graph, time_attr, own_fields(self.graph), self.core.time_window
             )
             self.times_are_floats = one_kind(dtypes)
-        # Checked and sorted now: errors come early, the first batch does not wait.
+        # Checked and sorted now, so that errors come early and the first batch does not wait.
         for etype in self.graph.edge_types:
             self.core.times(self.graph, etype, own_fields(self.graph))
             self.core.weights(self.graph, etype, own_fields(self.graph))
@@ -327,21 +321,20 @@ class NeighborSampler(KeyedSampler):
 
     @property
     def num_nodes(self) -> int | dict[str, int]:
-        """Number of vertices, by type where there are several."""
+        """Number of vertices, by type if there are several."""
         counts = self.graph.num_nodes_by_type
         return counts if self.is_hetero else counts[NODE_TYPE]
 
     @property
     def node_time(self) -> Tensor | dict[str, Tensor] | None:
-        """The vertices' times, by type where there are several; None where there are none."""
+        """The vertices' times, by type if there are several; None without any."""
         return self._by_type(self._times.nodes)
 
     @property
     def edge_time(self) -> Tensor | dict[EdgeType, Tensor] | None:
-        """The edges' times in the order of ``edge_index``, by type where there are several; None
-        where there are none.
+        """The edges' times, by type if there are several; None without any.
 
-        PyG's sampler has them in the order of its sorted edges.
+        In the order of ``edge_index`` (PyG's sampler: in the order of its sorted edges).
         """
         return self._by_type(self._times.edges)
 
@@ -358,11 +351,11 @@ class NeighborSampler(KeyedSampler):
     def check_seed_times(
         self, name: str, times: Tensor | None, node_type: str | None = None
     ) -> None:
-        """Raise for the seeds' times, the argument ``name``.
+        """Check the seeds' times, the argument ``name``.
 
         Raises:
-            TypeError: They are integers and the data's floats, or the other way round.
-            ValueError: They are needed and not given, as the seeds have none of their own.
+            TypeError: They are integers and the data's are floats, or vice versa.
+            ValueError: They are missing, and the seeds' type has none either.
         """
         if times is not None:
             if self.is_temporal and times.is_floating_point() != self.times_are_floats:
@@ -378,12 +371,12 @@ class NeighborSampler(KeyedSampler):
 
     @property
     def disjoint(self) -> bool:
-        """Whether there is a tree for each seed; with times always."""
+        """Whether there is a tree for each seed; always with times."""
         return self._disjoint or self.is_temporal
 
     @property
     def num_neighbors(self) -> NumNeighbors:
-        """Neighbours by hop, in PyG's order."""
+        """Fanouts by hop, in PyG's order."""
         return self._num_neighbors
 
     @num_neighbors.setter
@@ -429,11 +422,11 @@ class NeighborSampler(KeyedSampler):
         pools: BufferPools | None = None,
         draw: Draw | None = None,
     ) -> tuple[SamplerOutput | HeteroSamplerOutput, dict[str, list[int]]]:
-        """Sample the subgraph of the ends of links, and of negative ones; see :meth:`sample_nodes`.
+        """Sample the subgraph of the ends of links and negatives; see :meth:`sample_nodes`.
 
-        In disjoint subgraphs everything sampled for a link or its negatives has its number in the
-        batch; negative ``j`` of ``p`` links belongs to link ``j % p``. A link's time is that of its
-        ends and its negatives.
+        In disjoint subgraphs, all that is sampled for a link or its negatives has the link's number
+        in ``batch``. Negative ``j`` of ``p`` links belongs to link ``j % p``. A link's ends and
+        negatives have its time.
         """
         types = end_types(inputs.input_type)
         negatives = self.link_negatives(neg_sampling, inputs.input_type)
@@ -463,7 +456,7 @@ class NeighborSampler(KeyedSampler):
     def link_negatives(
         self, neg_sampling: NegativeSampling | None, link_type: EdgeType | None
     ) -> PairNegatives | HardPairs | None:
-        """The core's negatives of links of a type; TypeError or ValueError for wrong weights."""
+        """The core's negatives for links of a type; TypeError or ValueError for invalid weights."""
         if isinstance(neg_sampling, HardNegatives):
             return neg_sampling.of(self.graph, link_type, temporal=self.is_temporal)
         window = self.core.window(link_type or EDGE_TYPE)
@@ -471,7 +464,7 @@ class NeighborSampler(KeyedSampler):
 
     def _output(self, subgraph: Subgraph) -> SamplerOutput | HeteroSamplerOutput:
         output = super()._output(subgraph)
-        if self.subgraph_type == SubgraphType.induced:  # belongs to no hop
+        if self.subgraph_type == SubgraphType.induced:  # has no hops
             output.num_sampled_nodes = output.num_sampled_edges = None
         return (
             output.to_bidirectional()

@@ -41,14 +41,14 @@ if TYPE_CHECKING:
 
 
 class _Transformed(NamedTuple):
-    """What a loader's functions have made of a batch ahead of the reader.
+    """A batch that the loader's transforms have processed ahead of the reader.
 
     Attributes:
         of_output, of_batch: ``transform_sampler_output`` and ``transform``.
-        batch: What ``transform`` returned.
-        error: What one of them raised, in place of that.
-        seeds: A copy of the ticket's seeds, which the functions get as ``input_id``.
-        written: Versions of the sampler's output before ``transform``, which gets its tensors.
+        batch: The result of ``transform``.
+        error: The error that one of them raised instead.
+        seeds: A copy of the ticket's seeds, since the transforms may write ``input_id``.
+        written: Versions of the sampler's output before ``transform``, which may write it.
     """
 
     of_output: Callable[[Any], Any] | None
@@ -64,16 +64,16 @@ class _Prepared(NamedTuple):
 
     Attributes:
         ticket: The batch's ticket.
-        output: The sampler's output, or what ``called`` has made of it.
-        hop_ends: Vertex type to where the vertices of each hop end; empty for a user's own sampler.
-        reading: What is read of the data for it; None if that could not be found out.
-        batch: Joined ahead; None if it is to be joined when it is needed.
-        rows: What it was joined of.
-        sent: What of the batch is on the accelerator, if any.
-        called: The ``transform_sampler_output`` that has been called; None: none has.
-        transformed: The batch transformed ahead, if it is.
-        ready: When a device has sampled it; None: the CPU has, or that is waited for.
-        words: Its sizes where a device has sampled it, see ``Plan``.
+        output: The sampler's output, after ``called``.
+        hop_ends: Ends of each hop's vertices by vertex type; empty for a user's own sampler.
+        reading: What is read of the data for it; None if planning failed.
+        batch: The batch, joined ahead; None if it is to be joined on delivery.
+        rows: The rows that it was joined from.
+        sent: The batch's copy on the accelerator, if any.
+        called: The ``transform_sampler_output`` that was called, if any.
+        transformed: The batch transformed ahead, if any.
+        ready: Event of a device's sampling; None if the CPU sampled, or after waiting for it.
+        words: Sizes of a batch that a device sampled, see ``Plan``.
     """
 
     ticket: Ticket
@@ -90,15 +90,15 @@ class _Prepared(NamedTuple):
 
 
 class _OwnError(Exception):
-    """A loader's function failed; the cause says how."""
+    """A loader's transform failed, with its error as the cause."""
 
 
 class Sent(NamedTuple):
     """A batch that was copied to an accelerator.
 
     Attributes:
-        handover: All that a thread has made on the accelerator, PyG's own selections too; to arrive
-            before it is used.
+        handover: All tensors that a thread has made on the accelerator, also by PyG's selection.
+            They must arrive before use.
         is_whole: Whether nothing is left for ``batch.to(device)``.
     """
 
@@ -107,8 +107,7 @@ class Sent(NamedTuple):
 
 
 class Sender:
-    """Copies batches to an accelerator through page-locked memory, ahead of the reader. Safe from
-    any thread."""
+    """Copies batches to an accelerator through pinned memory, ahead of the reader. Thread-safe."""
 
     def __init__(self, accelerator: Accelerator) -> None:
         self._accelerator = accelerator
@@ -120,11 +119,11 @@ class Sender:
         Other tensors (sparse ones, PyG's ``EdgeIndex``) are left to ``batch.to(device)``.
 
         Args:
-            batch: Joined on this thread.
-            rows: Those of its tensors that fields have read.
-            sampled: Those that the accelerator has made, in this thread's current stream.
+            batch: A batch that this thread joined.
+            rows: Its tensors that fields have read.
+            sampled: Its tensors that the accelerator made, on this thread's current stream.
         """
-        # Rows arrive by events of their own.
+        # Rows have their own events.
         skipped = {id(tensor) for tensor in rows}
         made_there = {id(tensor) for tensor in sampled}
         waiting: dict[int, Tensor] = {}
@@ -154,11 +153,11 @@ class Sender:
         else:
             for _, _, tensor in places:
                 note(tensor)
-        # PyG may have selected attributes that lie on the device, on this thread's stream.
+        # PyG may have selected attributes on the device, on this thread's stream.
         made = self._accelerator.current_stream.record()
         stream = self._accelerator.stream("copying")
         with stream.use():
-            stream.wait_for(made)  # So that one event is enough for both.
+            stream.wait_for(made)  # so that one event covers both
             begun = stream.record()
             copies = self._ring.upload([tensor.contiguous() for tensor in waiting.values()])
             ready = stream.record()
@@ -168,15 +167,15 @@ class Sender:
         else:
             for mapping, name, tensor in places:
                 mapping[name] = sent.get(id(tensor), tensor)
-        # All copies are in one allocation.
+        # All copies share one allocation.
         handover = Handover([*copies[:1], *others], self._accelerator, ready, begun)
         return Sent(handover, is_whole)
 
 
 def _places_of(batch: Any) -> list[tuple[dict[str, Any], str, Tensor]] | None:
-    """The tensors of a batch, and where they are; None where some may lie deeper than in a store.
+    """The tensors of a batch and their places; None if some may be nested deeper than in a store.
 
-    PyG's ``apply`` finds them too, in 0.07 ms for a batch of nine attributes.
+    PyG's ``apply`` does the same, but takes 0.07 ms for a batch with nine attributes.
     """
     if not stores_of(batch):
         return None
@@ -210,20 +209,18 @@ def _is_plain(tensor: Any) -> bool:
 
 
 class SubgraphSource:
-    """Samples subgraphs, by our sampler or a user's own, and joins them with the attributes of the
-    data.
+    """Samples subgraphs, by our sampler or a user's own, and joins them with the data's attributes.
 
     Args:
-        view: The loader's present ``data``, transforms, inputs and sampler: ours, or any
+        view: The loader's current ``data``, transforms, inputs and sampler: ours, or any
             ``BaseSampler``.
         joiner: Joins the attributes.
-        engine: Recycles memory, makes room.
-        device: Device of the batches; None: that of their sources.
-        pins: Deliver batches in page-locked memory.
-        calls_ahead: Call what users have written, their stores and transforms, in the threads that
-            prepare batches.
-        sender: Sends batches ahead; None: nothing is sent.
-        device_sampler: Samples on the device; None: the CPU does.
+        engine: Recycles memory and makes room.
+        device: Device of the batches; None: that of their attributes.
+        pins: Deliver batches in pinned memory.
+        calls_ahead: Call users' stores and transforms in the threads that prepare batches.
+        sender: Copies batches to the device ahead, if any.
+        device_sampler: Samples on the device; None: the CPU samples.
     """
 
     def __init__(
@@ -249,10 +246,10 @@ class SubgraphSource:
         self._sender = sender
         self._device_sampler = device_sampler
         self._whole: tuple[Levels, bool] | None = None
-        # Whether the CPU samples all the same. Threads may find that out at once.
+        # Whether the CPU samples nevertheless. Set once, by any thread.
         self._declines = view.transform_sampler_output is not None
-        # Ours is a function of a key, for any number of threads; a user's own sampler is called by
-        # one thread at a time over all loaders that share it.
+        # Our sampler is a pure function. A user's own is called by one thread at a time, across all
+        # loaders that share it.
         self._is_ours = view.is_ours
         self._lock: AbstractContextManager[object] = (
             nullcontext() if self._is_ours else lock_of(view.sampler)
@@ -274,20 +271,19 @@ class SubgraphSource:
 
     @property
     def is_pure(self) -> bool:
-        """See ``BatchSource``: stores are a user's own."""
+        """See ``BatchSource``; False for stores, which are user code."""
         return self._is_ours and not self._joiner.is_remote
 
     @property
     def draw(self) -> Callable[[Ticket, EpochRecorder], Any] | None:
-        """A user's own sampler draws one batch at a time, in order."""
+        """Sampling in order, one batch at a time, for a user's own sampler."""
         return None if self._is_ours else self._draw
 
     @property
     def finish(self) -> Finish | None:
-        """The loader's transforms, where they may run ahead.
+        """The loader's transforms, if they may run ahead.
 
-        On another device they are the reader's: what they do there is in the stream of the thread
-        that calls them.
+        On another device the reader calls them, since their work runs on the caller's stream.
         """
         view = self._view
         if view.transform is None and view.transform_sampler_output is None:
@@ -302,7 +298,7 @@ class SubgraphSource:
             return self._view.sample(inputs), ticket
 
     def sample(self, drawn: Any, recorder: EpochRecorder) -> Sampled:
-        """Sample, unless a user's own sampler has, and find out what to read."""
+        """Sample, unless a user's own sampler did, and plan what to read."""
         there = self._device_sampler
         if there is not None and not self._declines:
             sampled = self._sampled_there(there, drawn, recorder)
@@ -323,15 +319,14 @@ class SubgraphSource:
         except MemoryError:
             raise
         except Exception:
-            # An attribute may be about to be set. If it is not, `deliver` raises the same.
+            # The user may be about to set an attribute. Otherwise `deliver` raises the same error.
             return Sampled(_Prepared(ticket, output, hop_ends))
         return Sampled(_Prepared(ticket, output, hop_ends, reading), reading.reads)
 
     def _sampled_there(
         self, sampler: DeviceSampler, ticket: Ticket, recorder: EpochRecorder
     ) -> Sampled | None:
-        """A batch that the device samples; None where PyG is to select something for it on the
-        CPU."""
+        """A batch that the device samples; None if PyG must select something on the CPU."""
         ready: Event | None = None
 
         words: Sequence[int] = ()
@@ -364,7 +359,7 @@ class SubgraphSource:
         finally:
             recorder.spent("sampling", begin)
         if reading.levels is None or reading.versions:
-            # Of attributes that came later; the CPU samples from here on.
+            # Attributes were added that PyG selects, so the CPU samples from now on.
             self._declines = True
             return None
         self._joiner.keys = [read.key for read in reading.reads]
@@ -372,8 +367,7 @@ class SubgraphSource:
         return Sampled(prepared, reading.reads, ready)
 
     def begin(self, ticket: Ticket) -> Wanted | None:
-        """See ``ProgramSource``: the inputs' vertices, beside them their ``input_id`` and times, if
-        there are any."""
+        """See ``ProgramSource``: the input vertices, their ``input_id``, and their times, if any."""
         view = self._view
         if self._declines or view.transform_sampler_output is not None:
             return None
@@ -381,18 +375,20 @@ class SubgraphSource:
         sampler = view.sampler
         seeds, times = sampler.begins(inputs)
         try:
-            # No kernel looks.
+            # Kernels do not check ids.
             seeds_by_type(sampler.graph, seeds)
         except IndexError:
-            return None  # The long way raises it in the batch's turn.
+            return None  # `sample` raises it in the batch's turn
         beside = [inputs.input_id]
         if inputs.time is not None:
             beside.append(inputs.time)
         return Wanted(seeds, beside, times)
 
     def arrays(self, sampled: Sampled) -> Arrays | None:
-        """See ``ProgramSource``: of a subgraph of one type without trees or times, where no more is
-        selected than fields have."""
+        """See ``ProgramSource``: the arrays of a homogeneous subgraph without trees or times.
+
+        None if PyG must select something.
+        """
         prepared: _Prepared = sampled.batch
         reading = prepared.reading
         output = prepared.output
@@ -421,12 +417,12 @@ class SubgraphSource:
         rows: Sequence[Tensor],
         recorder: EpochRecorder,
     ) -> Any:
-        """See ``ProgramSource``: a batch joined of what a device has made."""
+        """See ``ProgramSource``: the batch from what a device has made."""
         view = self._view
         if view.transform_sampler_output is not None:
             return None
         sampler = view.sampler
-        # Types may have names where there is one.
+        # A single type may have a name, too.
         if sampler.is_hetero or plan.trees:
             seeds = {view.input_data.input_type or NODE_TYPE: len(origin.seeds)}
             subgraph = typed_subgraph_of(plan, sampler.graph, seeds, arrays, words)
@@ -435,9 +431,9 @@ class SubgraphSource:
         output = output_of(subgraph, hetero=sampler.is_hetero)
         has_times = view.input_data.time is not None
         output.metadata = arrays[-2:] if has_times else (arrays[-1], None)
-        # Where attributes came or went, the batch is now made the long way.
+        # If attributes were added or removed, None: the batch is made step by step.
         if isinstance(origin, Sampled):
-            # The CPU had to know what to read.
+            # The CPU sampled, and planned what to read.
             ticket = origin.batch.ticket
             reading = origin.batch.reading
             if not self._joiner.is_current(reading):
@@ -455,7 +451,7 @@ class SubgraphSource:
         levels = reading.levels
         batch = self._joiner.join(output, reading, rows)
         if self._whole is None or self._whole[0] is not levels:
-            # Attributes of neither vertices nor edges may lie elsewhere.
+            # Attributes of the graph may be on other devices.
             places = _places_of(batch)
             here = arrays[0].device
             is_whole = places is not None and all(place[2].device == here for place in places)
@@ -482,13 +478,13 @@ class SubgraphSource:
             return prepared
         if reading.levels is None and not self._calls_ahead:
             return prepared
-        # Where a change of the values could not be told (some require gradients), the reader joins.
+        # If changes cannot be detected (some require gradients), the reader joins.
         if None in rows or None in reading.versions.values():
             return prepared
         tensors = [known.tensor for known in rows if known is not None]
         stream: AbstractContextManager[object] = nullcontext()
         if prepared.ready is not None and self._device_sampler is not None:
-            # In which the device has sampled: what is made of it is in order.
+            # The stream that sampled, so that this work is ordered after it.
             stream = self._device_sampler.stream.use()
         try:
             with stream:
@@ -502,14 +498,13 @@ class SubgraphSource:
         except (MemoryError, OutOfMemory):
             raise
         except Exception:
-            if reading.levels is None:  # A user's stores are asked once, whatever they raise.
+            if reading.levels is None:  # a user's stores are read only once, even if they raise
                 raise
-            return prepared  # As in `sample`.
+            return prepared  # as in `sample`
         return prepared._replace(batch=batch, rows=tensors, sent=sent)
 
     def _transform_ahead(self, fetched: Fetched, recorder: EpochRecorder) -> Fetched:
-        """Call the loader's functions on a batch; what cannot be joined now is left to the
-        reader."""
+        """Call the loader's transforms on a batch, unless it cannot be joined yet."""
         prepared, sampled, rows = fetched
         of_output = self._view.transform_sampler_output
         transform = self._view.transform
@@ -529,17 +524,16 @@ class SubgraphSource:
                 batch = self._transformed(transform, batch, prepared, recorder)
             done = done._replace(batch=batch)
         except _OwnError as failure:
-            # No name for the error here: its traceback leads to this frame, and both would stay
-            # until the collector runs.
+            # Not stored in a local: its traceback refers to this frame, and the cycle would keep
+            # both until garbage collection.
             return Fetched(_failed(prepared, done, failure), sampled, rows)
-        # The batch before is the transform's by now, which may have written to it.
+        # Drop the batch before the transform, which may have written to it.
         return Fetched(prepared._replace(batch=None, transformed=done), sampled, rows)
 
     def _joined_ahead(
         self, prepared: _Prepared, rows: Sequence[FieldRows | None]
     ) -> tuple[_Prepared, Sampled, Sequence[FieldRows | None]]:
-        """A batch whose sampler's output was transformed, joined; rows that are still right are not
-        read again."""
+        """Join a batch whose sampler's output was transformed; reads only rows that changed."""
         try:
             reading = self._joiner.plan(prepared.output, prepared.hop_ends)
             known: dict[int, FieldRows | None] = {}
@@ -549,7 +543,7 @@ class SubgraphSource:
             found = self._fields.current_each(reading.reads, known_rows)
         except MemoryError:
             raise
-        except Exception:  # As in `sample`.
+        except Exception:  # as in `sample`
             return prepared._replace(reading=None), Sampled(None), ()
         prepared = self.build(prepared._replace(reading=reading), found)
         return prepared, Sampled(None, reading.reads), found
@@ -557,7 +551,7 @@ class SubgraphSource:
     def _called(
         self, prepared: _Prepared, function: Callable[[Any], Any] | None, recorder: EpochRecorder
     ) -> _Prepared:
-        """The batch with the sampler's output as ``function`` returns it, not joined."""
+        """The batch with ``function`` applied to the sampler's output, not joined."""
         if prepared.called is not None:
             prepared = self._sampled_again(prepared, prepared.ticket.seeds)
         output = prepared.output
@@ -573,7 +567,7 @@ class SubgraphSource:
         recorder: EpochRecorder,
         place: int = 1,
     ) -> Any:
-        """What a function of the loader's makes of a value; _OwnError if it raises."""
+        """The result of a loader's transform; _OwnError if it raises."""
         begin = time.perf_counter_ns()
         try:
             return transforms.call(function, value, self._view, prepared.ticket.key, place)
@@ -589,7 +583,7 @@ class SubgraphSource:
     def deliver(
         self, prepared: _Prepared, rows: Sequence[Tensor] | None, recorder: EpochRecorder
     ) -> Any:
-        """The batch with the data's attributes as they are now, where it is wanted, transformed."""
+        """The batch with the data's current attributes, on its device, transformed."""
         view = self._view
         done = prepared.transformed
         try:
@@ -599,11 +593,11 @@ class SubgraphSource:
                 batch = done.batch
             else:
                 if done is not None:
-                    # The transform may have written to the rows that it got.
+                    # The transform may have written to the rows.
                     prepared = self._before(prepared, done)
                     rows = None
                 if view.transform_sampler_output is not prepared.called:
-                    # Before a function gets it, after which it may be anything.
+                    # Before the transform, which may return anything.
                     prepared = self._handed_over(prepared)
                     prepared = self._called(prepared, view.transform_sampler_output, recorder)
                 begin = time.perf_counter_ns()
@@ -641,13 +635,13 @@ class SubgraphSource:
         return batch
 
     def _handed_over(self, prepared: _Prepared) -> _Prepared:
-        """The batch once the reader's stream waits for what a device has sampled of it."""
+        """The batch, after making the reader's stream wait for a device's sample."""
         accelerator = self._fields.accelerator
         if prepared.ready is None or accelerator is None:
             return prepared
         output = prepared.output
         arrays: list[Tensor] = []
-        # `col` is of the same memory as `row`.
+        # `col` shares memory with `row`.
         for value in (output.node, output.row, output.edge, output.batch):
             if value is not None:
                 arrays += value.values() if isinstance(value, Mapping) else [value]
@@ -657,7 +651,7 @@ class SubgraphSource:
     def _stands(
         self, prepared: _Prepared, done: _Transformed, rows: Sequence[Tensor] | None
     ) -> bool:
-        """Whether what was transformed ahead is what the reader is to get."""
+        """Whether the batch that was transformed ahead is still right."""
         view = self._view
         if (
             done.of_output is not view.transform_sampler_output
@@ -666,7 +660,7 @@ class SubgraphSource:
             return False
         if done.error is not None or self._is_current(prepared, rows):
             return True
-        # A user's own sampler has no second sample, so a batch stays where the first is lost.
+        # A user's sampler cannot sample again, so keep the batch if the sample was overwritten.
         return not self._is_ours and done.written != _versions(prepared.output)
 
     def _before(self, prepared: _Prepared, done: _Transformed) -> _Prepared:
@@ -677,15 +671,14 @@ class SubgraphSource:
         return self._sampled_again(prepared, done.seeds)
 
     def _sampled_again(self, prepared: _Prepared, seeds: Tensor) -> _Prepared:
-        """The batch as it was sampled; as it is now where a user's own sampler has drawn it."""
+        """The batch, sampled again; unchanged for a user's own sampler."""
         if not self._is_ours:
             return prepared._replace(transformed=None)
         ticket = prepared.ticket
         return _Prepared(ticket, *self._sampled(seeds, ticket.key))
 
     def _sampled(self, seeds: Tensor, key: int) -> tuple[Any, dict[str, list[int]]]:
-        """The output of our sampler, padded where that is asked for, and where the vertices of each
-        hop end."""
+        """Our sampler's output, padded for fixed shapes, and the ends of each hop's vertices."""
         output, hop_ends = self._view.sample_ahead(self._view.inputs(seeds), key, self._pools)
         if self._envelope is None:
             return output, hop_ends
@@ -697,7 +690,7 @@ class SubgraphSource:
         return PaddedOutput.of(output, self._envelope, self._pools), hop_ends
 
     def _is_current(self, prepared: _Prepared, rows: Sequence[Tensor] | None) -> bool:
-        """Whether the batch was joined, and of what the data holds now."""
+        """Whether the batch was joined from the data's current values."""
         if prepared.reading is None or rows is None:
             return False
         if prepared.batch is None and prepared.transformed is None:
@@ -708,7 +701,7 @@ class SubgraphSource:
         return self._joiner.is_current(prepared.reading)
 
     def _joined_now(self, prepared: _Prepared, rows: Sequence[Tensor] | None) -> Any:
-        """The batch of what the data holds now; rows that are still right are not read again."""
+        """The batch from the data's current values; reads only rows that changed."""
         output = prepared.output
         reading = self._joiner.plan(output, prepared.hop_ends)
         known = {}
@@ -723,7 +716,7 @@ class SubgraphSource:
 
 
 def _sampled_parts(batch: Any, has_trees: bool) -> list[Tensor]:
-    """What a device's sample is in a batch."""
+    """The tensors of a batch that a device sampled."""
     names = ["n_id", "e_id", "edge_index"]
     if has_trees:
         names.append("batch")
@@ -733,8 +726,7 @@ def _sampled_parts(batch: Any, has_trees: bool) -> list[Tensor]:
 
 
 def _versions(output: Any) -> list[object]:
-    """Torch's counts of writes to the tensors of a sampler's output; what counts none is equal to
-    nothing."""
+    """Versions of the tensors of a sampler's output; inference tensors never compare equal."""
     versions: list[object] = []
     for name in ("node", "row", "col", "edge", "batch", "metadata"):
         value = getattr(output, name, None)
@@ -750,16 +742,16 @@ def _versions(output: Any) -> list[object]:
 
 
 def _failed(prepared: _Prepared, done: _Transformed, failure: _OwnError) -> _Prepared:
-    """The batch in whose place the error of the user's function comes."""
+    """The batch, with the error of the user's transform in its place."""
     return prepared._replace(batch=None, transformed=done._replace(error=_cause(failure)))
 
 
 def _cause(failure: _OwnError) -> Exception:
-    """The error of the user's function."""
+    """The error of the user's transform."""
     error = failure.__cause__
     assert isinstance(error, Exception)
     if isinstance(error, StopIteration):
-        # It would pass for the end of the epoch.
+        # It would end the epoch silently.
         stopped = RuntimeError("a transform raised StopIteration")
         stopped.__cause__ = error
         return stopped
@@ -767,13 +759,13 @@ def _cause(failure: _OwnError) -> Exception:
 
 
 def _pinned(tensor: Any) -> Any:
-    if tensor.device.type != "cpu" or tensor.layout != torch.strided:  # Torch pins no others.
+    if tensor.device.type != "cpu" or tensor.layout != torch.strided:  # torch pins no others
         return tensor
     return tensor.pin_memory()
 
 
 def _total(tensors: Any) -> int:
-    """Length of a tensor, or of all in a mapping."""
+    """Length of a tensor, or total length of those in a mapping."""
     if isinstance(tensors, Mapping):
         return sum(len(tensor) for tensor in tensors.values())
     return len(tensors)

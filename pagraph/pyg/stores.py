@@ -1,5 +1,4 @@
-"""Graphs that PyG keeps in other ways than an ``edge_index``: a FeatureStore with a GraphStore, or
-a ``Data`` with a dict by type, as OGB's ``ogbn-mag`` is."""
+"""PyG's graphs without ``edge_index``: pairs of stores, and OGB's ``Data`` with dicts by type."""
 
 from __future__ import annotations
 
@@ -33,7 +32,7 @@ _Types = tuple[dict[str, Tensor], dict[EdgeType, Tensor]]
 def is_typed(stores: Any) -> bool:
     """Whether the edges of a pair of stores have types, and batches are ``HeteroData``.
 
-    TypeError if it is no such pair; ValueError without edges, or where only some have a type.
+    TypeError if it is not such a pair; ValueError without edges, or if only some have a type.
     """
     _, graph_store = _pair(stores)
     types = [attr.edge_type for attr in graph_store.get_all_edge_attrs()]
@@ -48,14 +47,14 @@ def is_typed(stores: Any) -> bool:
 
 
 def store_graph(stores: Any) -> Graph:
-    """The structure that the graph store holds; edge ids are places in it as it is stored.
+    """The structure in the graph store; edge ids are positions in it as stored.
 
-    CSC is preferred to COO, and COO to CSR, as by PyG. Vertices are counted by the sizes that the
-    edges say, else by the features, else by the edges' ends.
+    As in PyG, CSC is preferred to COO, and COO to CSR. The number of vertices comes from the edges'
+    sizes, else from the features, else from the edges' ends.
 
     Raises:
-        TypeError: It is no pair of stores, or the edges are no integers.
-        ValueError: An edge leads out of the graph, or what the store says is no structure.
+        TypeError: It is not a pair of stores, or the edges are not integers.
+        ValueError: An edge has an end outside the graph, or the structure is invalid.
     """
     features, graph_store = _pair(stores)
     typed = is_typed(stores)
@@ -73,14 +72,13 @@ def store_graph(stores: Any) -> Graph:
 
 
 def store_times(stores: Any, name: str) -> _Types:
-    """The times of vertices and of edges that a pair of stores holds under a name.
+    """The times of vertices and edges under a name in a pair of stores.
 
-    Without types the name decides, as in PyG: ``"time"`` is of vertices, any other of edges.
-
-    With types, it may be of vertices and of edges, unlike PyG's.
+    Without types the name decides, as in PyG: ``"time"`` is of vertices, any other of edges. With
+    types, both vertices and edges may have times, unlike in PyG.
 
     Raises:
-        ValueError: PyG's: the edges are not stored by destination, or there are no such times.
+        ValueError: As in PyG: edges are not sorted by destination, or there are no such times.
     """
     features, graph_store = _pair(stores)
     for edge_attr in graph_store.get_all_edge_attrs():
@@ -128,8 +126,7 @@ def _pair(stores: Any) -> tuple[Any, Any]:
 
 @dataclass(frozen=True, eq=False)
 class _Stored:
-    """The edges of one type: ids of both ends, or pointers to where those of each vertex end in
-    place of one."""
+    """The edges of one type: ids of both ends; CSC and CSR have pointers for one of them."""
 
     layout: EdgeLayout
     row: Tensor
@@ -165,7 +162,7 @@ def _count(features: Any, graph_store: Any, ntype: str, edges: dict[EdgeType, _S
     """Number of vertices of a type."""
     try:
         return int(remote_backend_utils.num_nodes(features, graph_store, ntype))
-    except ValueError:  # nobody says so
+    except ValueError:  # the stores do not know it
         sources = [stored.num_src for etype, stored in edges.items() if etype[0] == ntype]
         return max(
             [0, *sources, *(stored.num_dst for etype, stored in edges.items() if etype[2] == ntype)]
@@ -199,7 +196,7 @@ def _csc(stored: _Stored, num_src: int, num_dst: int) -> CSC:
 
 
 def _compressed(pointers: Tensor, indices: Tensor, num_indexed: int, num_rows: int) -> CSC:
-    """Ids by row; rows after the last that has any may be missing."""
+    """The CSC of pointers and ids; pointers of trailing empty rows may be missing."""
     missing = num_rows + 1 - len(pointers)
     if missing < 0:
         raise ValueError(
@@ -226,15 +223,14 @@ def has_type_dicts(data: Any) -> bool:
 
 
 def has_edges(data: Any) -> bool:
-    """Whether data say what their edges are, be it that there are none."""
+    """Whether data has edges, possibly an empty set."""
     if isinstance(data, HeteroData):
         return bool(data.edge_types)
     return any(data.get(name, None) is not None for name in (*_STRUCTURE, _EDGES))
 
 
 def check_one_type(data: Data) -> None:
-    """Raise ValueError for a ``Data`` of several types, or one that has neither edges nor
-    vertices."""
+    """Raise ValueError for a ``Data`` of several types, or without edges and vertices."""
     if has_type_dicts(data):
         raise ValueError(
             f"data must be a HeteroData where there are several types, got a Data with {_EDGES}: "
@@ -243,7 +239,7 @@ def check_one_type(data: Data) -> None:
     if has_edges(data):
         return
     with warnings.catch_warnings():
-        # Of a Data that does not say how many vertices it has.
+        # PyG warns of a Data without num_nodes.
         warnings.simplefilter("ignore", UserWarning)
         count = data.num_nodes
     if count is None:
@@ -253,15 +249,14 @@ def check_one_type(data: Data) -> None:
 
 
 def typed_data(data: Data) -> HeteroData:
-    """The ``HeteroData`` of a ``Data`` in which every attribute of vertices and edges is a dict by
-    type.
+    """The ``HeteroData`` of a ``Data`` whose attributes are dicts by type.
 
-    ``x_dict`` becomes the attribute ``x`` of each vertex type in it. So does any other dict by the
-    types, such as OGB's ``node_year`` and ``edge_reltype``.
+    ``x_dict`` becomes the attribute ``x`` of each vertex type in it. The same holds for other dicts
+    by type, such as OGB's ``node_year`` and ``edge_reltype``.
 
     Raises:
-        ValueError: The dicts name other types than ``edge_index_dict`` and ``num_nodes_dict``, or
-            an attribute twice, or there is an ``edge_index``, too.
+        ValueError: A dict has types that ``edge_index_dict`` and ``num_nodes_dict`` lack, an
+            attribute comes twice, or there is also an ``edge_index``.
     """
     attributes = dict(data._store.items())
     also = [name for name in _STRUCTURE if attributes.get(name) is not None]
@@ -284,7 +279,7 @@ def typed_data(data: Data) -> HeteroData:
     types = {*typed.node_types, *(end for etype in edges for end in etype[::2]), *edges}
     for name, value in attributes.items():
         if not isinstance(value, Mapping) or not (name.endswith("_dict") or types & set(value)):
-            # The property of a HeteroData would take the name of a type.
+            # Setting it on the HeteroData could be taken for a type.
             typed._global_store[name] = value
             continue
         for kind, rows in value.items():

@@ -1,5 +1,4 @@
-"""SubgraphLoader: base of our loaders that PyG derives from torch's, and makes of a subgraph in
-their own ways; ShaDowKHopSampler, the plainest of them."""
+"""SubgraphLoader, the base of our loaders that are no ``NodeLoader``s, and ShaDowKHopSampler."""
 
 from __future__ import annotations
 
@@ -46,7 +45,7 @@ if TYPE_CHECKING:
 
 
 class _Output(SamplerOutput):
-    """An output whose ``edge`` is looked up once it is asked for."""
+    """An output whose ``edge`` is gathered on access."""
 
     @property
     def edge(self) -> Any:
@@ -61,16 +60,15 @@ class _Output(SamplerOutput):
 
 @dataclass(eq=False, kw_only=True)
 class SubgraphView(View):
-    """Attributes of a loader that samples subgraphs of one vertex and edge type by a sampler of the
-    core.
+    """View of a loader that samples homogeneous subgraphs by a core sampler.
 
     Attributes:
         graph: The graph.
-        core: Draws a :class:`~pagraph.graph.subgraph.Subgraph`.
-        items: Shape ``(n,)``: what the loader's order goes through, such as ids of vertices.
+        core: The sampler, which draws a :class:`~pagraph.graph.subgraph.Subgraph`.
+        items: The items that the loader orders, such as vertex ids, shape ``(n,)``.
         dtype: Dtype of ids.
-        flipped: Edges of the core lead from the second row of their ``edge_index`` to the first,
-            unless it turns them.
+        flipped: The core's edges point from the second row of ``edge_index`` to the first, so it
+            must turn them.
     """
 
     graph: Graph
@@ -81,7 +79,7 @@ class SubgraphView(View):
 
     @property
     def sampler(self) -> Any:
-        """Draws the subgraphs."""
+        """The sampler of subgraphs."""
         return self.core
 
     @property
@@ -90,11 +88,11 @@ class SubgraphView(View):
         return True
 
     def inputs(self, places: Tensor) -> Tensor:
-        """The items at these places."""
+        """The items at these positions."""
         return self.items[places]
 
     def sample_ahead(self, inputs: Tensor, key: int, pools: BufferPools | None) -> Any:
-        """A subgraph, the items being its ``metadata``, and where the vertices of each hop end."""
+        """A subgraph with the items as ``metadata``, and the ends of each hop's vertices."""
         core: Any = self.core
         pools = pools or BufferPools(max_free=0)
         turned = {"turned": True} if self.flipped else {}
@@ -104,7 +102,7 @@ class SubgraphView(View):
         return output, subgraph.hop_ends
 
     def output(self, subgraph: Subgraph) -> Any:
-        """The output of PyG's samplers for a subgraph."""
+        """A subgraph as the output of PyG's samplers."""
         (edges,) = subgraph.edges.values()
         row, col = edges.edge_index
         trees = None if subgraph.trees is None else subgraph.trees[NODE_TYPE]
@@ -114,13 +112,11 @@ class SubgraphView(View):
 
 
 def level_of(view: SubgraphView, name: str, value: Any, known: Mapping[Name, Tensor]) -> str | None:
-    """Level that PyG's classes select an attribute by, "node" or "edge", from its first dimension;
-    None: neither.
+    """The level of an attribute by its first dimension: "node", "edge" or None.
 
-    Where there are as many vertices as edges, the name says (in PyG every such attribute counts as
-    one of vertices).
+    With as many vertices as edges, the name decides. (In PyG, all such attributes are of vertices.)
     """
-    # Arrays are selected from where their rows were read; PyG leaves them whole.
+    # Arrays are selected if their rows were read; PyG leaves them whole.
     if isinstance(value, np.ndarray) and (None, name) in known:
         return "node"
     has_rows = is_frame(value) or (isinstance(value, Tensor) and value.dim())
@@ -134,16 +130,15 @@ def level_of(view: SubgraphView, name: str, value: Any, known: Mapping[Name, Ten
 
 
 class SubgraphLoader(Pipelined[Data]):
-    """Base of our loaders whose classes PyG derives from torch's ``DataLoader``; it stands in front
-    of PyG's class.
+    """Base of our loaders that PyG derives directly from torch's ``DataLoader``.
 
-    PyG's own constructors ask for torch-sparse, so torch's is called. Subclasses make ``_view``, a
-    :class:`SubgraphView`, and call :meth:`_load`. A subclass of theirs with a ``collate_fn`` of its
-    own is iterated by torch, as PyG's would be.
+    It comes before PyG's class. PyG's constructors need torch-sparse, so torch's is called.
+    Subclasses make ``_view``, a :class:`SubgraphView`, and call :meth:`_load`. A user's subclass
+    that overrides ``collate_fn`` is iterated by torch, as in PyG.
     """
 
     _view: SubgraphView
-    # Methods that a user may override to make a batch.
+    # Methods that users may override to make batches.
     _makers: tuple[str, ...] = ("collate_fn", "_collate")
 
     if TYPE_CHECKING:
@@ -154,7 +149,7 @@ class SubgraphLoader(Pipelined[Data]):
         """Make torch's loader and the engine.
 
         Args:
-            join: Makes a batch as PyG's class does. It is a function of a module.
+            join: Makes a batch as PyG's class does; a module-level function.
             arguments: Torch's and ours (see ``OURS``).
         """
         options = {name: arguments.get(name, default) for name, default in OURS.items()}
@@ -167,11 +162,11 @@ class SubgraphLoader(Pipelined[Data]):
         return core_workload(view.graph, order, view.items, view.core)
 
     def collate_fn(self, items: Any) -> Any:
-        """The batch of some items, by a key of torch's global generator."""
+        """The batch of some items, with a key from torch's global generator."""
         return self._collate(items)
 
     def _collate(self, items: Any) -> Any:
-        """PyG's name of :meth:`collate_fn`."""
+        """PyG's name for :meth:`collate_fn`."""
         output, _ = self._view.sample_ahead(
             torch.as_tensor(items, device="cpu"), random_key(), None
         )
@@ -186,31 +181,30 @@ class SubgraphLoader(Pipelined[Data]):
 
 
 class ShaDowKHopSampler(SubgraphLoader, _pyg.ShaDowKHopSampler):
-    """Drop-in for ``torch_geometric.loader.ShaDowKHopSampler``: the same arguments, the same
-    batches.
+    """Drop-in for ``torch_geometric.loader.ShaDowKHopSampler``, without torch-sparse.
 
-    Needs no torch-sparse. Batches are sampled by our kernels, in threads, ahead of the training
-    loop, as those of :class:`~pagraph.pyg.NeighborLoader`. A vertex draws its neighbours once, in
-    the hop after the one that found it; PyG's draws again whenever it is found. Where all
-    neighbours are taken, batches are equal to PyG's.
+    Our kernels sample batches in threads, ahead of the training loop, as in
+    :class:`~pagraph.pyg.NeighborLoader`. A vertex draws its neighbours once, in the hop after the
+    one that found it; in PyG it draws again each time it is found. If all neighbours are taken,
+    batches are equal to PyG's.
 
     Args:
         data: A ``Data``, with ``edge_index`` or torch-sparse's ``adj_t``.
-        depth: Hops; 0: the roots with their self-loops.
-        num_neighbors: Neighbours that a vertex draws in each hop; all where it has no more. Not
-            negative, by which PyG means none here and all elsewhere.
-        node_idx: Roots: None for all vertices, ids, or a mask, as ``input_nodes`` of
+        depth: Number of hops; 0: the roots with their self-loops.
+        num_neighbors: Fanout of each hop, at least 0. (PyG takes no neighbours for negative numbers
+            here, and all of them elsewhere.)
+        node_idx: Roots: None for all vertices, ids, or a mask, like ``input_nodes`` of
             :class:`~pagraph.pyg.NeighborLoader`.
-        replace: Draw with replacement, where there are more than ``num_neighbors``.
+        replace: Draw with replacement, if there are more than ``num_neighbors``.
         **kwargs: ``cache``, ``cache_policy``, ``cache_dtype``, ``prefetch``, ``lookahead``,
-            ``memory``, ``seed`` and ``device``; torch's ``batch_size``, ``shuffle``, ...: as
+            ``memory``, ``seed`` and ``device``; torch's ``batch_size``, ``shuffle``, ...: as in
             :class:`~pagraph.pyg.NeighborLoader`.
 
     Raises:
-        TypeError: ``data`` is no ``Data``, a number is not an integer, ids are not integers.
-        ValueError: A negative number; a mask for another number of vertices; an edge leads out of
+        TypeError: ``data`` is not a ``Data``, or a number or ids are not integers.
+        ValueError: A number is negative, a mask has the wrong length, or an edge has an end outside
             the graph.
-        IndexError: A root that is not there.
+        IndexError: A root is out of range.
 
     Example:
         >>> import torch
@@ -256,19 +250,18 @@ class ShaDowKHopSampler(SubgraphLoader, _pyg.ShaDowKHopSampler):
         return self.__collate__(items)
 
     def __collate__(self, n_id: Any) -> Any:
-        """PyG's name of :meth:`collate_fn`."""
+        """PyG's name for :meth:`collate_fn`."""
         return super()._collate(n_id)
 
 
 def _joined(view: Any, output: Any, reading: Reading, rows: Mapping[Name, Tensor]) -> Any:
-    """The batch that PyG's class makes; an array of vertices is selected from too, which PyG's
-    leaves whole."""
+    """The batch that PyG's class makes, but with rows of NumPy arrays, which PyG leaves whole."""
     data = view.data
     nodes = output.node
     trees = output.batch
     roots = output.metadata
-    # Ids ascend within a tree, so that one search finds each tree's first vertex, another its root.
-    # By numpy: torch would start threads beside the loader's own.
+    # Ids ascend within a tree, so one search finds each tree's first vertex, and another its root.
+    # NumPy: torch would start its own threads.
     ids = trees.numpy() * data.num_nodes + nodes.numpy()
     firsts = np.arange(len(roots) + 1) * data.num_nodes
     ptr = torch.from_numpy(np.searchsorted(ids, firsts))
@@ -292,8 +285,7 @@ def _joined(view: Any, output: Any, reading: Reading, rows: Mapping[Name, Tensor
 
 
 def _adjacency(data: Any, output: Any) -> Any:
-    """The edges as a ``SparseTensor`` with the values of ``data.adj_t``; none where the data has no
-    edges."""
+    """The edges as a ``SparseTensor`` with the values of ``data.adj_t``; None without it."""
     if "adj_t" not in data:
         return None
     value = data.adj_t.storage.value()

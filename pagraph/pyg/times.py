@@ -1,4 +1,4 @@
-"""Times and weights that a PyG data object holds, as PyG's samplers look for them."""
+"""Times and weights of a PyG data object, found as PyG's samplers find them."""
 
 from __future__ import annotations
 
@@ -23,13 +23,12 @@ from torch_geometric.data import Data, HeteroData  # noqa: E402
 
 @dataclass(frozen=True, eq=False)
 class Fields:
-    """The field of vertices or of edges that sampling reads, for some of the types: the data's own
-    CPU tensors.
+    """A field that sampling reads, as the data's own CPU tensors.
 
     Attributes:
-        nodes: Vertex type to values, one for each vertex.
-        edges: Edge type to values, in the order of ``edge_index``.
-        units: Of times, the unit of those of a type, where it is known.
+        nodes: Values of the vertices, by type.
+        edges: Values of the edges in the order of ``edge_index``, by type.
+        units: Units of times by type, if known.
     """
 
     nodes: dict[str, Tensor] = field(default_factory=dict)
@@ -37,8 +36,7 @@ class Fields:
     units: dict[str | EdgeType, str] = field(default_factory=dict)
 
     def with_graph(self, graph: Graph, name: str) -> Graph:
-        """The same graph with these values as the field ``name``; ValueError unless one for each
-        vertex or edge."""
+        """The graph with these values as the field ``name``; ValueError for wrong lengths."""
         graph = Graph(
             {etype: graph.csc_of(etype) for etype in graph.edge_types}, graph.num_nodes_by_type
         )
@@ -47,7 +45,7 @@ class Fields:
         for etype, values in self.edges.items():
             graph.set_field(name, values, edge_type=etype)
         for owner, unit in self.units.items():
-            # Samplers refuse times of several units.
+            # Samplers check units, and refuse several.
             of_type = (
                 graph.node_fields(owner) if isinstance(owner, str) else graph.edge_fields(owner)
             )
@@ -59,15 +57,14 @@ _units: Any = WeakTensorKeyDictionary()
 
 
 def remember_unit(values: Tensor, unit: str) -> None:
-    """Keep in what unit the times of a graph's field are: PyG's data has no place for it."""
+    """Remember the unit of a tensor of times, for which PyG's data has no place."""
     _units[values] = unit
 
 
 def times_of(data: Any, name: str) -> Fields:
-    """The time attribute of a ``Data``, a ``HeteroData`` or a pair of stores (see also
-    ``store_times``).
+    """The time attribute of a ``Data``, a ``HeteroData`` or a pair of stores (``store_times``).
 
-    Unlike PyG's it may be of vertices and of edges. PyG's ValueError if it is of neither.
+    Unlike in PyG, both vertices and edges may have it. PyG's ValueError if neither has.
     """
     if isinstance(data, tuple):
         nodes, edges = store_times(data, name)
@@ -87,8 +84,7 @@ def times_of(data: Any, name: str) -> Fields:
 
 
 def weights_of(data: Any, name: str) -> Fields:
-    """The edges' weight attribute; KeyError if no edge has it, PyG's NotImplementedError for a pair
-    of stores."""
+    """The edges' weights; KeyError without any, PyG's NotImplementedError for a pair of stores."""
     if isinstance(data, tuple):
         raise NotImplementedError(
             "'weight_attr' argument not yet supported within 'NeighborSampler' for '(FeatureStore, "
@@ -104,10 +100,9 @@ def weights_of(data: Any, name: str) -> Fields:
 
 
 def check_times(name: str, times: Any, count: int, owner: str) -> None:
-    """Raise TypeError or ValueError unless ``times`` is None or ``count`` integers or floats, one
-    per ``owner``.
+    """Raise TypeError or ValueError unless ``times`` is None, or one number per ``owner``.
 
-    ValueError for one that is missing, too.
+    These must be integers or floats, without missing ones.
     """
     if times is not None:
         known_ticks(name, as_times(name, times, count, owner))
@@ -142,12 +137,10 @@ def _take_unit(found: Fields, owner: str | EdgeType, value: Any) -> None:
 
 
 def _values(value: Any) -> Any:
-    """An attribute as a tensor on the CPU, the same one where it is one; others are refused where
-    they are used."""
+    """An attribute as a CPU tensor, without a copy if possible; dtypes are checked on use."""
     if isinstance(value, np.ndarray):
         return torch.as_tensor(writeable(value), device="cpu")
     if not isinstance(value, Tensor):
         raise TypeError(f"times and weights must be tensors, got {type(value).__name__}")
-    # A copy of a tensor made in inference mode counts its writes: else all would be sorted anew for
-    # each batch.
+    # Inference tensors have no version, and would be sorted again for each batch; a copy has one.
     return value.detach().clone() if value.is_inference() else value.detach().cpu()

@@ -1,9 +1,8 @@
-"""PyG's training framework: its convolutions on trimmed batches, our loader, and PyG's own to
-compare with.
+"""Training with PyG: its convolutions on trimmed batches, our loader, and PyG's for comparison.
 
-PyG expands a vertex once and gives one subgraph of all hops. A layer computes no more than later
-ones read: its block is the first edges and vertices of the subgraph, as many as the hops that
-remain have found.
+PyG expands a vertex once and returns one subgraph of all hops. A layer computes only what later
+layers read: its block is a prefix of the subgraph's edges and vertices, those of the remaining
+hops.
 """
 
 from __future__ import annotations
@@ -39,8 +38,8 @@ class PyGBlock(NamedTuple):
     """The edges of one layer of a batch; destinations are the first sources.
 
     Attributes:
-        edge_index: Local ends of the edges by edge type. The key is None in a batch of one type.
-        num_dst: Number of destinations by vertex type; the key is None likewise.
+        edge_index: Local ends of the edges by edge type; None as key for a homogeneous batch.
+        num_dst: Number of destinations by vertex type; None likewise.
     """
 
     edge_index: Mapping[EdgeType | None, Tensor]
@@ -48,8 +47,7 @@ class PyGBlock(NamedTuple):
 
 
 class _OnDevice:
-    """Base of PyG's own loaders whose batches are moved to a device as a training loop would move
-    them."""
+    """Base of PyG's own loaders that moves batches to a device, as a training loop would."""
 
     def __init__(self, *args: Any, device: torch.device, **more: Any) -> None:
         super().__init__(*args, **more)
@@ -106,12 +104,12 @@ class _PyG:
         count = block.num_dst[None if edge_type is None else edge_type[2]]
         rows: Tensor
         if isinstance(conv, layers.SAGEConv):
-            # "mean" has no matrix for the destinations, which are not the first rows of `x` where
-            # an edge type's ends have different types.
+            # "mean" has no weight for destinations. These are not the first rows of `x` if the
+            # edge type's ends have different types.
             own = x[:count] if conv.root_weight else None
             rows = conv((x, own), edges, size=(len(x), count))
             return rows
-        # These take sources and destinations as one set: rows of sources alone are cut off.
+        # These layers treat sources and destinations as one set, so cut off other sources' rows.
         more = {} if edge_weight is None else {"edge_weight": edge_weight}
         rows = conv(x, edges, **more)
         return rows[:count]
@@ -141,13 +139,13 @@ class _PyG:
         if own:
             self.check_own_loader()
         data = _data(seeds)
-        more["num_neighbors"] = list(fanout)[::-1]  # PyG begins at the seeds
+        more["num_neighbors"] = list(fanout)[::-1]  # PyG's order starts at the seeds
         more["shuffle"] = True
         if seeds.label is None:
             csc = seeds.graph.csc
             ends = (csc.indices[seeds.ids], csc.destinations()[seeds.ids])
             more["edge_label_index"] = torch.stack(ends).long()
-            # A random destination for the source of each edge, as DGL's Uniform(1).
+            # A random destination for the source of each edge, like DGL's Uniform(1).
             more["neg_sampling"] = NegativeSampling("triplet")
             return (_PyGsLinkLoader if own else LinkNeighborLoader)(data, **more)
         more["input_nodes"] = seeds.ids
@@ -172,19 +170,19 @@ class _PyG:
         return Batch(_blocks(item, num_hops, target, count), rows, (labels,))
 
     def seed(self, seed: int) -> None:
-        """PyG's random numbers are torch's."""
+        """Do nothing: PyG uses torch's random numbers."""
 
 
 framework = _PyG()
 
 
 def _store(data: Any, node_type: str) -> Any:
-    """What holds the attributes of a vertex type."""
+    """The store of a vertex type's attributes."""
     return data[node_type] if isinstance(data, HeteroData) else data
 
 
 def _data(seeds: Seeds) -> Any:
-    """PyG's data of a graph, with the fields that are read."""
+    """A graph as PyG's data, with the fields that are read."""
     graph = seeds.graph
     data = to_pyg(Graph({t: graph.csc_of(t) for t in graph.edge_types}, graph.num_nodes_by_type))
     fields = list(seeds.fields)
@@ -194,17 +192,16 @@ def _data(seeds: Seeds) -> Any:
         timed = [t for t in graph.node_types if seeds.time in graph.node_fields(t)]
         fields += [(ntype, seeds.time) for ntype in timed]
     for ntype, name in fields:
-        # PyG's data holds tensors: rows stored by reference are gathered, all of them.
+        # PyG's data holds tensors, so rows stored by reference are all gathered.
         _store(data, ntype)[name] = materialized(graph.node_fields(ntype)[name])
     return data
 
 
 def _blocks(batch: Any, num_hops: int, target: str | None, num_seeds: int) -> list[PyGBlock]:
-    """The blocks of a batch, whose first vertices of the type ``target`` are the seeds.
+    """The blocks of a batch, whose first ``num_seeds`` vertices of type ``target`` are the seeds.
 
-    A batch lists vertices and edges in the order in which the hops found them, so those of the
-    first hops are a prefix. The last layer's block is the first hop's; each layer before it takes
-    one hop more.
+    Vertices and edges of a batch are in hop order, so the first hops are a prefix. The last layer's
+    block has the first hop; each layer before it has one hop more.
     """
     edges: Mapping[EdgeType | None, Any] = {None: batch}
     nodes: Mapping[str | None, Any] = {None: batch}
@@ -228,11 +225,11 @@ def _blocks(batch: Any, num_hops: int, target: str | None, num_seeds: int) -> li
 def _uncounted_blocks(
     edges: Mapping[EdgeType | None, Tensor], num_hops: int, known: Mapping[str | None, int]
 ) -> list[PyGBlock]:
-    """The blocks of a batch of torch-sparse's, which does not count what a hop found.
+    """The blocks of a batch from torch-sparse, which does not count vertices and edges by hop.
 
     ``known`` are the numbers of vertices before the first hop. Each vertex is expanded once, in the
-    hop after the one that found it, so edges come in the order of their destinations: a hop's are
-    those into vertices known before it, and vertices known after it end at their largest source.
+    hop after the one that found it, so edges are ordered by destination. A hop has the edges into
+    vertices known before it. The largest source among these is the last vertex known after it.
     """
     blocks: list[PyGBlock] = []
     for _ in range(num_hops):
@@ -250,8 +247,8 @@ def _uncounted_blocks(
     return blocks
 
 
-# Convolutions whose whole input is the rows of a block's sources and destinations. A subclass that
-# overrides `forward` may read more, and is refused.
+# Convolutions that read only the rows of a block's sources and destinations. A subclass that
+# overrides `forward` may read more, so it is refused.
 _OF_ONE_HOP = (
     layers.SAGEConv,
     layers.GATConv,
@@ -267,11 +264,11 @@ _OF_ONE_HOP = (
 
 
 def hop_of(layer: Any, csc: CSC) -> Callable[[Block, Tensor], Tensor] | None:
-    """The computation of a layer of PyG's on a block; None for one that takes rows alone.
+    """The computation of a PyG layer on a block; None for a layer that works row by row.
 
     Raises:
-        TypeError: It is not known what the layer reads, or it reads more: PyG's norms may take
-            means over all vertices.
+        TypeError: The layer is unknown, or reads more than a hop, such as PyG's norms over all
+            vertices.
     """
     if isinstance(layer, (layers.Linear, layers.BatchNorm)):
         return None
@@ -281,7 +278,7 @@ def hop_of(layer: Any, csc: CSC) -> Callable[[Block, Tensor], Tensor] | None:
         if type(layer) is layers.GCNConv and not layer.improved:
             if layer.normalize:
                 return _normalised(layer, csc)
-            # It takes sources and destinations as one set.
+            # It treats sources and destinations as one set.
             return lambda block, x: layer(x, block.to_pyg())[: block.num_dst]
         for known in _OF_ONE_HOP:
             if isinstance(layer, known) and type(layer).forward is known.forward:
@@ -294,13 +291,12 @@ def hop_of(layer: Any, csc: CSC) -> Callable[[Block, Tensor], Tensor] | None:
 
 
 def _normalised(layer: Any, csc: CSC) -> Callable[[Block, Tensor], Tensor]:
-    """GCNConv that divides by the degrees in the whole graph: a block knows only those of its
-    destinations."""
+    """GCNConv with degrees of the whole graph; a block only knows those of its destinations."""
     plain = copy.copy(layer)
     plain.normalize = False
     loops = layer.add_self_loops
-    # D^-1/2 (A + I) D^-1/2 of Kipf and Welling (2017), equation 2. PyG takes in-degrees for both
-    # ends, and the layer's self-loop in place of the graph's.
+    # D^-1/2 (A + I) D^-1/2 of Kipf and Welling (2017), equation 2. PyG uses in-degrees at both
+    # ends, and replaces the graph's self-loops by the layer's.
     degrees = csc.indptr.diff()
     if loops:
         degrees = degrees + (1 - csc.loop_counts)

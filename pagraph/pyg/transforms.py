@@ -1,5 +1,4 @@
-"""A loader's ``transform`` and ``transform_sampler_output``: called in the loader's threads, with
-random numbers that are the batch's own."""
+"""Calls of a loader's transforms in its threads, with the batch's own random numbers."""
 
 from __future__ import annotations
 
@@ -21,9 +20,9 @@ _DRAWS = {
     *(Tensor.bernoulli, Tensor.bernoulli_, Tensor.multinomial, Tensor.random_, Tensor.uniform_),
     *(Tensor.normal_, Tensor.exponential_, Tensor.geometric_, Tensor.cauchy_, Tensor.log_normal_),
 }
-"""Functions of torch that draw from the ``generator`` they are given."""
+"""Functions of torch that take a ``generator``."""
 
-# These have taken a generator only since torch 2.9; the draws into an empty tensor always have.
+# These take a generator only since torch 2.9; drawing into an empty tensor always does.
 _DRAWS_LIKE: dict[Any, Callable[..., Any]] = {
     torch.rand_like: Tensor.uniform_,
     torch.randn_like: Tensor.normal_,
@@ -32,24 +31,22 @@ _DRAWS_LIKE: dict[Any, Callable[..., Any]] = {
 
 
 class _OwnRandomness(TorchFunctionMode):
-    """Draws from generators that are seeded by a key, in place of torch's global ones, in the
-    thread that has entered it.
+    """Makes the current thread draw from generators seeded by a key, not from torch's global ones.
 
-    The global generator is the process's, and the training loop draws from it (dropout) while a
-    transform runs in another thread: neither would draw the same numbers twice. Torch keeps modes
-    by thread, and its own ``torch.device`` is such a mode, too.
+    The training loop draws from the global generator (dropout) while a transform runs in another
+    thread, so neither would be reproducible. Modes are per thread, like ``torch.device``.
     """
 
     def __init__(self, key: int) -> None:
         super().__init__()
         self._key = key
         self._generators: dict[torch.device, torch.Generator] = {}
-        # A transform that seeds the global generator itself means it.
+        # A transform that seeds the global generator wants to draw from it.
         self._seeded = torch.initial_seed()
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        # Every function of torch comes by here, so what most of them need comes first.
+        # All functions of torch pass here, so the common case comes first.
         draws = func in _DRAWS or func in _DRAWS_LIKE or func is torch.nn.functional.dropout
         if not draws or kwargs.get("generator") is not None:
             return func(*args, **kwargs)
@@ -73,28 +70,28 @@ class _OwnRandomness(TorchFunctionMode):
         self, input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
     ) -> Tensor:
         """Torch's dropout, which takes no generator."""
-        if not training or not 0.0 < p < 1.0:  # Nothing is drawn, or torch says what is wrong.
+        if not training or not 0.0 < p < 1.0:  # nothing is drawn, or torch raises
             return torch.nn.functional.dropout(input, p, training, inplace)
         kept = torch.empty_like(input, requires_grad=False)
         kept.bernoulli_(1 - p, generator=self._generator((input,))).div_(1 - p)
         return input.mul_(kept) if inplace else input * kept
 
     def _generator(self, args: Any, kwargs: Any = MappingProxyType({})) -> torch.Generator | None:
-        """The generator of the device that a function draws on; None where nothing is drawn."""
+        """The generator of the device that a function draws on; None on "meta"."""
         given = [value for value in (*args, *kwargs.values()) if isinstance(value, Tensor)]
-        # Without a tensor it asks torch: there may be a default device, in a mode of the user's.
+        # Without a tensor, an empty one tells the default device, which a user's mode may set.
         values = given[0] if given else torch.empty(0, device=kwargs.get("device"))
         device = values.device
         if device.type == "meta":
             return None
         if device not in self._generators:
-            made = torch.Generator(device).manual_seed(self._key >> 1)  # 63 bits, unsigned
+            made = torch.Generator(device).manual_seed(self._key >> 1)  # seeds have 63 bits
             self._generators[device] = made
         return self._generators[device]
 
 
 class _Running(threading.local):
-    """Ids of the views of the loaders whose functions the thread is in."""
+    """Ids of the views of the loaders whose transforms this thread is running."""
 
     views: tuple[int, ...] = ()
 
@@ -103,10 +100,10 @@ _running = _Running()
 
 
 def call(function: Callable[[Any], Any], value: Any, view: Any, key: int, place: int) -> Any:
-    """Call a loader's function with what it is given for a batch.
+    """Call a loader's transform for a batch.
 
-    Torch's random functions draw numbers that are a function of the batch's ``key`` in it, whatever
-    thread it runs in; ``place`` tells the functions of a loader apart.
+    In it, torch's random numbers are a function of the batch's ``key``, in any thread. ``place``
+    tells the loader's transforms apart.
     """
     before = _running.views
     _running.views = (*before, id(view))
@@ -118,5 +115,5 @@ def call(function: Callable[[Any], Any], value: Any, view: Any, key: int, place:
 
 
 def is_running(view: Any) -> bool:
-    """Whether the calling thread is in a function of the loader that has this view."""
+    """Whether the calling thread is running a transform of the loader with this view."""
     return id(view) in _running.views

@@ -1,7 +1,7 @@
-"""What batches hold, for editors: PyG's loaders promise nothing, and its attributes may be None.
+"""Types of batches, for editors: PyG's loaders are untyped, and its attributes may be None.
 
-At run time each name here is PyG's ``Data`` or ``HeteroData``, and a batch has of these attributes
-those that the loader's arguments and the graph's own attributes bring.
+At run time each name here is PyG's ``Data`` or ``HeteroData``. Which attributes a batch has depends
+on the loader's arguments and the data.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from torch_geometric.data import Data, FeatureStore, GraphStore, HeteroData  # n
 from torch_geometric.data.storage import EdgeStorage, NodeStorage  # noqa: E402
 
 Stores: TypeAlias = tuple[FeatureStore, GraphStore]
-"""Data of a user's own kind, as PyG's loaders take it."""
+"""Users' own stores of data, as PyG's loaders accept them."""
 
 if TYPE_CHECKING:
-    # Attributes, as whoever reads them sees them; PyG has properties, and looks others up.
+    # Declared as attributes; in PyG some are properties, and others are looked up.
     class GraphData(Data):
-        """A ``Data`` with the attributes that a graph for training has."""
+        """A ``Data`` with the usual attributes of a training graph."""
 
         x: Tensor
         y: Tensor
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     class _Batch(GraphData):
         batch: Tensor
-        """Number of the tree that a vertex is in, of disjoint subgraphs."""
+        """Tree of each vertex, for disjoint subgraphs."""
 
     class _Sampled(_Batch):
         n_id: Tensor
@@ -49,8 +49,7 @@ if TYPE_CHECKING:
         num_sampled_edges: list[int]
 
     class NodeBatch(_Sampled):
-        """A ``Data`` of :class:`~pagraph.pyg.NeighborLoader`: the first ``batch_size`` vertices are
-        the seeds."""
+        """A ``Data`` of :class:`~pagraph.pyg.NeighborLoader`, with its seeds as first vertices."""
 
         batch_size: int
 
@@ -64,7 +63,7 @@ if TYPE_CHECKING:
         dst_neg_index: Tensor
 
     class SubgraphBatch(_Batch):
-        """A ``Data`` of the loaders of whole subgraphs: ShaDow, Cluster-GCN, GraphSAINT."""
+        """A ``Data`` of the subgraph loaders: ShaDow, Cluster-GCN, GraphSAINT."""
 
         root_n_id: Tensor
         ptr: Tensor
@@ -92,8 +91,7 @@ if TYPE_CHECKING:
         edge_label: Tensor
 
     class HeteroBatch(HeteroData):
-        """A ``HeteroData`` of a loader of a graph with several types: rows by vertex type, edges by
-        edge type."""
+        """A heterogeneous batch: rows by vertex type, edges by edge type."""
 
         x_dict: dict[str, Tensor]
         y_dict: dict[str, Tensor]

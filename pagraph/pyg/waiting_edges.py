@@ -1,4 +1,4 @@
-"""WaitingEdges: the edges of a graph as PyG's ``edge_index``, not made before something needs them."""
+"""WaitingEdges: a graph's edges as PyG's ``edge_index``, made on first use."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ _OUTSIDE = {
     *(Tensor.size, Tensor.dim, Tensor.numel, Tensor.nelement, Tensor.element_size),
     *(Tensor.__len__, Tensor.is_floating_point, Tensor.is_complex, Tensor.is_inference),
 }
-"""Answers of a tensor that need no values."""
+"""Properties and methods of a tensor that need no values."""
 
 
 class WaitingEdges(Tensor):
-    """The ``edge_index`` of a CSC; the values are made when something needs them, and kept.
+    """The ``edge_index`` of a CSC; values are made on first use, and kept.
 
-    What asks for memory past torch's own functions is refused by torch.
+    Torch raises if its memory is accessed by other means than torch's functions.
     """
 
     _csc: CSC
@@ -41,7 +41,7 @@ class WaitingEdges(Tensor):
 
     @staticmethod
     def of(csc: CSC) -> WaitingEdges:
-        """The edges of ``csc``, nothing made yet."""
+        """The edges of ``csc``, without values yet."""
         shape = (2, csc.num_edges)
         cpu = torch.device("cpu")
         edges: WaitingEdges = Tensor._make_wrapper_subclass(
@@ -54,14 +54,14 @@ class WaitingEdges(Tensor):
 
     @property
     def csc(self) -> CSC | None:
-        """The edges as they are compressed; None once the plain tensor was written to."""
+        """The compressed edges; None after a write to the plain tensor."""
         return (
             self._csc if self._made is None or FieldVersion.of(self._made) == self._seen else None
         )
 
     @property
     def plain(self) -> Tensor:
-        """The plain tensor, made now if need be."""
+        """The plain tensor, made on first use."""
         with self._lock:
             if self._made is None:
                 with torch._C.DisableTorchFunctionSubclass():
@@ -74,8 +74,7 @@ class WaitingEdges(Tensor):
     def __torch_function__(
         cls, function: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
-        """Call a function of torch's with the plain tensor; writes are then seen as those to any
-        other."""
+        """Call a torch function with the plain tensor, so that its version counts writes."""
         if function not in _OUTSIDE:
             args, kwargs = _plain(args, kwargs)
         with torch._C.DisableTorchFunctionSubclass():
@@ -83,7 +82,7 @@ class WaitingEdges(Tensor):
 
     @classmethod
     def __torch_dispatch__(cls, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # type: ignore[override]
-        """The same for what is called past :meth:`__torch_function__`."""
+        """The same for operators that bypass :meth:`__torch_function__`."""
         args, kwargs = _plain(args, kwargs)
         return op(*args, **kwargs)
 

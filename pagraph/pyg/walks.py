@@ -1,4 +1,4 @@
-"""Node2Vec, MetaPath2Vec and random_walk of PyG, with walks by the kernels."""
+"""PyG's Node2Vec, MetaPath2Vec and random_walk, on our kernels."""
 
 from __future__ import annotations
 
@@ -25,26 +25,25 @@ from torch_geometric.utils.sparse import index2ptr  # noqa: E402  (where PyG 2.5
 def random_walk(
     rowptr: Tensor, col: Tensor, seed: Tensor, walk_length: int, p: float = 1.0, q: float = 1.0
 ) -> Tensor:
-    """Walk from given vertices: ``torch.ops.pyg.random_walk`` without pyg-lib, and with any ``p``
-    and ``q``.
+    """Random walks from vertices: ``torch.ops.pyg.random_walk`` without pyg-lib, for any p and q.
 
     Follows ``torch.manual_seed``. A walk stays at a vertex without out-edges. With ``p`` or ``q``
-    other than 1 the rows must ascend; they are looked through at each call and, where they do not,
-    sorted: :class:`Node2Vec` does so once.
+    other than 1, each call checks that rows ascend, and sorts them if not. :class:`Node2Vec` does
+    so only once.
 
     Args:
-        rowptr: Begin of each vertex's out-edges in ``col``, shape ``(num_nodes + 1,)``, on the CPU.
-        col: The vertices that they lead to, shape ``(num_edges,)``, of the same dtype.
+        rowptr: Start of each vertex's out-edges in ``col``, shape ``(num_nodes + 1,)``, on the CPU.
+        col: Destinations of the edges, shape ``(num_edges,)``, same dtype.
         seed: Vertices to start from, shape ``(n,)``.
         walk_length: Number of steps.
         p: Return parameter: the larger, the less likely a step back.
-        q: In-out parameter: the larger, the closer a walk keeps to where it has been.
+        q: In-out parameter: the larger, the closer a walk stays to visited vertices.
 
     Returns:
         Shape ``(n, walk_length + 1)``, the dtype of ``rowptr``.
 
     Raises:
-        IndexError: A start is not in the graph.
+        IndexError: A start vertex is out of range.
         ValueError: ``walk_length`` is below 1, or ``p`` or ``q`` is not positive and finite.
     """
     graph = Graph(CSC(rowptr, col, len(rowptr) - 1))
@@ -55,28 +54,26 @@ def random_walk(
 
 
 class Node2Vec(PyGNode2Vec):
-    """Embeddings of vertices learned from node2vec's walks: ``torch_geometric.nn.Node2Vec`` without
-    pyg-lib.
+    """Drop-in for ``torch_geometric.nn.Node2Vec``, without pyg-lib.
 
-    Any ``p`` and ``q``: pyg-lib, which PyG's own model needs, walks with 1 and 1 alone. Walks
-    follow ``torch.manual_seed``, and stay at a vertex without out-edges.
+    Supports any ``p`` and ``q``; pyg-lib, which PyG's model needs, only 1. Walks follow
+    ``torch.manual_seed``, and stay at a vertex without out-edges.
 
     Args:
         edge_index: The edges, shape ``(2, num_edges)``.
         embedding_dim: Size of an embedding.
         walk_length: Vertices of a walk, at least 2.
-        context_size: Vertices of the windows of a walk that are positive samples, at most
-            ``walk_length``.
+        context_size: Window size: vertices of a positive sample, at most ``walk_length``.
         walks_per_node: Walks from each vertex.
         p: Return parameter: the larger, the less likely a step back.
-        q: In-out parameter: the larger, the closer a walk keeps to where it has been.
+        q: In-out parameter: the larger, the closer a walk stays to visited vertices.
         num_negative_samples: Random walks as negative samples, for each positive one.
         num_nodes: Number of vertices. Default: the largest id plus 1.
         sparse: Whether gradients of the embeddings are sparse.
 
     Raises:
         ValueError: ``walk_length`` is below 2 or ``context_size``, ``p`` or ``q`` is not positive
-            and finite, or an edge leads out of the graph.
+            and finite, or an edge has an end outside the graph.
     """
 
     def __init__(
@@ -92,7 +89,7 @@ class Node2Vec(PyGNode2Vec):
         num_nodes: int | None = None,
         sparse: bool = False,
     ) -> None:
-        torch.nn.Module.__init__(self)  # not PyG's own, which stops without pyg-lib
+        torch.nn.Module.__init__(self)  # not PyG's, which needs pyg-lib
         as_integer("walk_length", walk_length, least=max(2, context_size))
         self.num_nodes = maybe_num_nodes(edge_index, num_nodes)
         check_range("edge_index", edge_index.reshape(-1), self.num_nodes)
@@ -120,28 +117,26 @@ class Node2Vec(PyGNode2Vec):
 
 
 class MetaPath2Vec(PyGMetaPath2Vec):
-    """Embeddings of vertices learned from walks along edge types:
-    ``torch_geometric.nn.MetaPath2Vec``.
+    """Drop-in for ``torch_geometric.nn.MetaPath2Vec``.
 
-    All steps of a batch's walks are taken in one go. Walks follow ``torch.manual_seed``.
+    One kernel call takes all steps of a batch's walks. Walks follow ``torch.manual_seed``.
 
     Args:
         edge_index_dict: The edges of each edge type, shape ``(2, num_edges)``.
         embedding_dim: Size of an embedding.
-        metapath: The edge types of the steps, begun again where a walk is longer.
+        metapath: The edge types of the steps, repeated for longer walks.
         walk_length: Steps of a walk, at least 1.
-        context_size: Vertices of the windows of a walk that are positive samples, at most
-            ``walk_length + 1``.
+        context_size: Window size: vertices of a positive sample, at most ``walk_length + 1``.
         walks_per_node: Walks from each vertex.
         num_negative_samples: Random walks as negative samples, for each positive one.
         num_nodes_dict: Number of vertices of each type. Default: the largest id plus 1.
         sparse: Whether gradients of the embeddings are sparse.
 
     Raises:
-        AttributeError: ``walk_length`` is longer than a metapath that does not lead back.
-        KeyError: There are no edges of a type of the metapath.
-        ValueError: The edge types of the metapath do not follow each other; ``walk_length`` is
-            below 1 or ``context_size - 1``.
+        AttributeError: ``walk_length`` exceeds a metapath that is not a cycle.
+        KeyError: A type of the metapath has no edges.
+        ValueError: The edge types of the metapath do not connect; ``walk_length`` is below 1 or
+            ``context_size - 1``.
     """
 
     def __init__(
@@ -168,7 +163,7 @@ class MetaPath2Vec(PyGMetaPath2Vec):
             num_nodes_dict,
             sparse,
         )
-        # Walked against the edges of the graph that is turned round.
+        # Walks against the edges of the reversed graph.
         counts = self.num_nodes_dict
         csc = {
             t[::-1]: CSC(self.rowptr_dict[t], self.col_dict[t], counts[t[-1]])
@@ -189,7 +184,6 @@ class MetaPath2Vec(PyGMetaPath2Vec):
 
 
 def _windows(walks: Any, size: int) -> Tensor:
-    """All windows of the walks, those at the same place behind each other, shape
-    ``(num_windows, size)``."""
+    """All windows of the walks, ordered by position, shape ``(num_windows, size)``."""
     windows: Tensor = walks.unfold(1, size, 1).transpose(0, 1).reshape(-1, size)
     return windows
