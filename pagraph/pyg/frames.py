@@ -23,23 +23,24 @@ def is_frame(value: Any) -> bool:
     return of_frame is not None and isinstance(value, of_frame)
 
 
-def dense_parts(frame: Any) -> dict[Any, Tensor]:
-    """The parts of a frame that have a row of one tensor for each of its rows.
+def dense_parts(frame: Any) -> list[tuple[Any, Tensor]]:
+    """The parts of a frame that have a row of one tensor for each of its rows, and these tensors.
 
     None of a subclass, which may have its own way to select rows.
     """
     # Here and below without calls of ours: a batch asks about each part of each type.
     if type(frame) is not getattr(sys.modules.get("torch_frame"), "TensorFrame", None):
-        return {}
+        return []
     count = len(frame)
-    parts = {}
+    # No dictionary: PyTorch Frame's types are members of an enumeration, which Python hashes.
+    parts = []
     for part, features in [*frame.feat_dict.items(), (Y, frame.y)]:
         if features is None:
             continue
         values = features if isinstance(features, Tensor) else _values_of(features)
         # A frame that was changed until its parts do not fit is for its own method to refuse.
         if values is not None and values.dim() and values.shape[0] == count:
-            parts[part] = values
+            parts.append((part, values))
     return parts
 
 
@@ -65,20 +66,24 @@ def _values_of(features: Any) -> Tensor | None:
 
 def part_name(part: Any) -> str:
     """Name of a part: ``numerical``, ``y``."""
-    return str(getattr(part, "value", part))
+    return str(getattr(part, "_value_", part))
 
 
 class Gathered:
     """A frame of which some parts were read already: selecting its rows gives these as they are.
 
     Mixed into PyTorch Frame's class, so that PyG takes it for one.
+
+    Attributes:
+        whole: The frame.
+        rows: The rows that were read, by the names of the parts.
     """
 
     feat_dict: dict[Any, Any]
     col_names_dict: dict[Any, list[str]]
     y: Any
     whole: Any
-    rows: dict[Any, Tensor]
+    rows: dict[str, Tensor]
 
     def __getitem__(self, index: Tensor) -> Any:
         frame = self.whole
@@ -87,8 +92,8 @@ class Gathered:
         count = len(index)
         made.feat_dict = {}
         for part, features in frame.feat_dict.items():
-            rows = self.rows.get(part)
-            # As `_select` has it, without the call.
+            # As `part_name` and `_select` have it, without the calls.
+            rows = self.rows.get(getattr(part, "_value_", part))
             if rows is None or not isinstance(features, Tensor) or rows.shape[0] != count:
                 rows = self._select(part, index)
             made.feat_dict[part] = rows
@@ -102,7 +107,7 @@ class Gathered:
 
     def _select(self, part: Any, index: Tensor) -> Any:
         features = self.whole.y if part == Y else self.whole.feat_dict[part]
-        rows = self.rows.get(part)
+        rows = self.rows.get(part_name(part))
         if rows is None or len(rows) != len(index):
             if isinstance(features, dict):
                 return {name: one[index] for name, one in features.items()}
@@ -116,8 +121,8 @@ _gathered: dict[Any, Any] = {}
 """PyTorch Frame's class, and the one of frames whose rows were read already."""
 
 
-def with_rows(frame: Any, rows: dict[Any, Tensor]) -> Any:
-    """A frame that gives ``rows`` for these of its parts when as many are selected of it."""
+def with_rows(frame: Any, rows: dict[str, Tensor]) -> Any:
+    """A frame that gives ``rows`` for the parts of these names when as many are selected of it."""
     of_frame = type(frame)
     if of_frame not in _gathered:
         # Parts that were not read lie where the ids do, or take them there as they are selected.
