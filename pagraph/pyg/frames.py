@@ -69,6 +69,9 @@ def part_name(part: Any) -> str:
     return str(getattr(part, "_value_", part))
 
 
+_UNREAD: tuple[Any, Any] = (None, None)
+
+
 class Gathered:
     """A frame of which some parts were read already: selecting its rows gives these as they are.
 
@@ -76,14 +79,14 @@ class Gathered:
 
     Attributes:
         whole: The frame.
-        rows: The rows that were read, by the names of the parts.
+        read: The parts whose rows were read, and these, by the names of the parts.
     """
 
     feat_dict: dict[Any, Any]
     col_names_dict: dict[Any, list[str]]
     y: Any
     whole: Any
-    rows: dict[str, Tensor]
+    read: dict[str, tuple[Any, Tensor]]
 
     def __getitem__(self, index: Tensor) -> Any:
         frame = self.whole
@@ -93,8 +96,8 @@ class Gathered:
         made.feat_dict = {}
         for part, features in frame.feat_dict.items():
             # As `part_name` and `_select` have it, without the calls.
-            rows = self.rows.get(getattr(part, "_value_", part))
-            if rows is None or not isinstance(features, Tensor) or rows.shape[0] != count:
+            of, rows = self.read.get(getattr(part, "_value_", part), _UNREAD)
+            if of != part or not isinstance(features, Tensor) or rows.shape[0] != count:
                 rows = self._select(part, index)
             made.feat_dict[part] = rows
         # Of its own: who adds a column to a batch does not mean the data.
@@ -107,8 +110,8 @@ class Gathered:
 
     def _select(self, part: Any, index: Tensor) -> Any:
         features = self.whole.y if part == Y else self.whole.feat_dict[part]
-        rows = self.rows.get(part_name(part))
-        if rows is None or len(rows) != len(index):
+        of, rows = self.read.get(part_name(part), _UNREAD)
+        if of != part or len(rows) != len(index):
             if isinstance(features, dict):
                 return {name: one[index] for name, one in features.items()}
             return features[index]
@@ -121,13 +124,14 @@ _gathered: dict[Any, Any] = {}
 """PyTorch Frame's class, and the one of frames whose rows were read already."""
 
 
-def with_rows(frame: Any, rows: dict[str, Tensor]) -> Any:
-    """A frame that gives ``rows`` for the parts of these names when as many are selected of it."""
+def with_rows(frame: Any, read: dict[str, tuple[Any, Tensor]]) -> Any:
+    """A frame that gives the rows that were ``read`` when as many are selected of it; see
+    :class:`Gathered`."""
     of_frame = type(frame)
     if of_frame not in _gathered:
         # Parts that were not read lie where the ids do, or take them there as they are selected.
         members = {"device": torch.device("cpu")}
         _gathered[of_frame] = type("GatheredFrame", (Gathered, of_frame), members)
     gathered = object.__new__(_gathered[of_frame])
-    vars(gathered).update(vars(frame), whole=frame, rows=rows)
+    vars(gathered).update(vars(frame), whole=frame, read=read)
     return gathered

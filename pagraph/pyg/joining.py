@@ -478,10 +478,10 @@ class Joiner:
             with self._one_at_a_time:  # the user's stores need not know of threads
                 return self._make(view, output, reading, {})
         known: dict[Name, Tensor] = {}
-        of_frames: dict[Name, dict[str, Tensor]] = defaultdict(dict)
+        of_frames: dict[Name, dict[str, tuple[Any, Tensor]]] = defaultdict(dict)
         for (name, _, _, _), tensor in zip(reading.wanted, rows, strict=True):
             if len(name) == 3:
-                of_frames[name[:2]][name[2]] = tensor
+                of_frames[name[:2]][name[2]] = self._parts[name].part, tensor
             else:
                 known[name] = tensor
         for (key, attribute), of_frame in of_frames.items():
