@@ -7,7 +7,10 @@ a tensor of features for each table. The calls of Python functions that an epoch
 apart.
 
 Run: ``PYTHONPATH=~/pyg-lib python benchmarks/relational.py`` (on 2 cores about 2 minutes; see
-build_pyg_lib.py). Without pyg-lib only ours are measured.
+build_pyg_lib.py). Without pyg-lib only ours are measured. With ``--frames`` each table has a
+``TensorFrame`` in place of its features, as RelBench's have (needs pytorch-frame):
+
+    relational.py --frames --strategy "uniform last" --torch-threads "0 1"
 """
 
 import os
@@ -47,8 +50,18 @@ def popular(rng, count, choices):
     return rng.choice(choices, size=count, p=weights / weights.sum())
 
 
-def shop(num_features=32, seed=0):
-    """The database as PyG's data."""
+COLUMNS = {
+    "user": {"numerical": 3, "categorical": 3, "timestamp": 1},
+    "product": {"numerical": 4, "categorical": 4, "timestamp": 1},
+    "store": {"numerical": 2, "categorical": 2, "timestamp": 1},
+    "order": {"numerical": 3, "categorical": 3, "timestamp": 1},
+    "line": {"numerical": 4, "categorical": 2, "timestamp": 1},
+}
+"""Columns of each semantic type in a table's frame: 15 parts in all."""
+
+
+def shop(num_features=32, seed=0, *, frames=False):
+    """The database as PyG's data, each table with a tensor of features or with a frame."""
     rng = np.random.default_rng(seed)
     time_of_order = np.sort(rng.integers(FIRST, FIRST + 3 * YEAR, ORDERS))
     # Every order has a line; the others are of any.
@@ -63,7 +76,9 @@ def shop(num_features=32, seed=0):
     sizes = {"user": USERS, "product": PRODUCTS, "store": STORES, "order": ORDERS, "line": LINES}
     for table, rows in sizes.items():
         data[table].num_nodes = rows
-        if num_features:
+        if frames:
+            data[table].tf = frame(rng, rows, COLUMNS[table])
+        elif num_features:
             data[table].x = torch.from_numpy(rng.random((rows, num_features), dtype=np.float32))
     data["order"].time = torch.from_numpy(time_of_order)
     data["line"].time = torch.from_numpy(time_of_order[order])
@@ -73,6 +88,23 @@ def shop(num_features=32, seed=0):
         data[child, name, parent].edge_index = edges[:, torch.argsort(edges[1], stable=True)]
         data[parent, f"rev_{name}", child].edge_index = edges.flip(0)
     return data
+
+
+def frame(rng, rows, columns):
+    """A table's ``TensorFrame`` with so many columns of each semantic type."""
+    from torch_frame import TensorFrame, stype
+
+    features, names = {}, {}
+    for part, number in columns.items():
+        if part == "numerical":
+            values = torch.from_numpy(rng.random((rows, number), dtype=np.float32))
+        elif part == "categorical":
+            values = torch.from_numpy(rng.integers(0, 20, (rows, number)))
+        else:  # Year, month, day, day of the week, hour, minute, second.
+            values = torch.from_numpy(rng.integers(0, 60, (rows, number, 7)))
+        features[stype(part)] = values
+        names[stype(part)] = [f"{part}{place}" for place in range(number)]
+    return TensorFrame(features, names)
 
 
 def questions(count, seed=1):
@@ -87,6 +119,7 @@ def count(batch):
     """Vertices and edges of a batch."""
     for store in batch.node_stores:
         assert "x" not in store or store.x.shape[0] == store.num_nodes
+        assert "tf" not in store or len(store.tf) == store.num_nodes
     return {"batches": 1, "edges": batch.num_edges, "rows": batch.num_nodes}
 
 
@@ -112,12 +145,14 @@ def count_sampled(output):
 
 
 def contenders(data, fanouts, seeds, times, batch_size, strategy):
-    """PyG's loader with 0 and 2 workers and ours with no thread and two; and both samplers."""
+    """PyG's loader with 0 and 2 workers and ours without threads, with those that it chooses and
+    with two; and both samplers."""
     settings = {"time_attr": "time", "disjoint": True, "temporal_strategy": strategy}
     batches = {"input_nodes": ("user", seeds), "input_time": times, "batch_size": batch_size}
     batches["shuffle"] = True
     loaders = {
         "pagraph, no thread": (pagraph.pyg.NeighborLoader, {"prefetch": 0}),
+        "pagraph, 0 workers": (pagraph.pyg.NeighborLoader, {"num_workers": 0}),
         "pagraph, 2 threads": (pagraph.pyg.NeighborLoader, {"num_workers": 2}),
     }
     samplers = {"pagraph": pagraph.pyg.NeighborSampler}
@@ -159,32 +194,53 @@ def calls(loader):
     return {name: counts[name] / counts["batches"] for name in ("all", "ours")}
 
 
+def measure(data, asked, fanout, strategy, options):
+    """Both cases of one fan-out and strategy, printed; name to a result for the JSON."""
+    numbers = [int(number) for number in fanout.split(",")]
+    alone, whole = contenders(data, numbers, *asked, options.batch_size, strategy)
+    result = {}
+    for key, case in {"sampling": alone, "batches": whole}.items():
+        result[key] = run({key: case}, options.rounds)[key]
+        print(f"\n{fanout}, {strategy}, {torch.get_num_threads()} of torch's threads: {key}")
+        for name, r in result[key]["loaders"].items():
+            ratio = r.get("times_as_fast_as_pyg", float("nan"))
+            print(
+                f"  {name:20s} {r['median']:6.3f} s ({r['min']:.3f} to {r['max']:.3f}) "
+                f"{ratio:5.2f} x  {r['edges']:,} edges  {r['rows']:,} rows"
+            )
+    in_thread = {name: make for name, make in whole.loaders.items() if "2" not in name}
+    result["calls"] = {name: calls(make()) for name, make in in_thread.items()}
+    print("calls a batch:", result["calls"])
+    return result
+
+
 def main():
     options = arguments(
-        __doc__, batches=95, batch_size=512, dim=32, fanouts="32,16 128,64", strategy="uniform"
+        __doc__,
+        batches=95,
+        batch_size=512,
+        dim=32,
+        fanouts="32,16 128,64",
+        strategy="uniform",
+        torch_threads="0",
+        frames=False,
     )
-    data = shop(options.dim)
-    seeds, times = questions(options.batches * options.batch_size)
+    data = shop(options.dim, frames=options.frames)
+    asked = questions(options.batches * options.batch_size)
     written = {"options": vars(options), "load_average": os.getloadavg(), "cases": {}}
     begun = time.process_time()
-    for fanout in options.fanouts.split():
-        numbers = [int(number) for number in fanout.split(",")]
-        alone, whole = contenders(data, numbers, seeds, times, options.batch_size, options.strategy)
-        cases = {f"{fanout}: sampling": alone, f"{fanout}: batches": whole}
-        for key, case in cases.items():
-            made = written["cases"][key] = run({key: case}, options.rounds)[key]
-            print(f"\n{key}")
-            for name, r in made["loaders"].items():
-                ratio = r.get("times_as_fast_as_pyg", float("nan"))
-                print(
-                    f"  {name:20s} {r['median']:6.3f} s ({r['min']:.3f} to {r['max']:.3f}) "
-                    f"{ratio:5.2f} x  {r['edges']:,} edges  {r['rows']:,} rows"
-                )
-        made = {name: calls(make()) for name, make in whole.loaders.items() if "2" not in name}
-        written["cases"][f"{fanout}: calls"] = made
-        print("calls a batch:", made)
+    own = torch.get_num_threads()
+    for threads in map(int, options.torch_threads.split()):  # 0: as many as torch takes by itself.
+        torch.set_num_threads(threads or own)
+        for strategy in options.strategy.split():
+            for fanout in options.fanouts.split():
+                made = measure(data, asked, fanout, strategy, options)
+                more = [strategy] * (strategy != "uniform")
+                more += [f"{threads} of torch's threads"] * (threads > 0)
+                key = ", ".join([fanout, *more])
+                written["cases"] |= {f"{key}: {name}": result for name, result in made.items()}
     written["cpu_seconds"] = time.process_time() - begun
-    write("relational", written)
+    write("relational_frames" if options.frames else "relational", written)
 
 
 if __name__ == "__main__":

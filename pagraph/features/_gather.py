@@ -135,6 +135,15 @@ def copy_row(out, to, rows, start, row_bytes, width):
         copy_bytes(out, to, rows, start, 4)
     elif row_bytes == 1:
         copy_bytes(out, to, rows, start, 1)
+    elif _WORD <= row_bytes <= 2 * _WORD:
+        # Two words, of which the last covers a part of the first where the row has not two.
+        last = row_bytes - _WORD
+        copy_bytes(out, to, rows, start, 16)
+        copy_bytes(out, to + last, rows, start + last, 16)
+    elif 8 < row_bytes < _WORD:
+        last = row_bytes - 8
+        copy_bytes(out, to, rows, start, 8)
+        copy_bytes(out, to + last, rows, start + last, 8)
     else:
         copy_bytes(out, to, rows, start, row_bytes)
 

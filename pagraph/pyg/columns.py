@@ -231,7 +231,7 @@ def parts_of(frame: Any, stats: Any) -> tuple[dict[str, tuple[Tensor, FieldNote]
     """
     known = stats if isinstance(stats, dict) else {}
     parts = {}
-    for part, rows in dense_parts(frame).items():
+    for part, rows in dense_parts(frame):
         names = [Y] if part == Y else frame.col_names_dict[part]
         widths = [1] * len(names)
         offset = None if part == Y else getattr(frame.feat_dict[part], "offset", None)

@@ -108,8 +108,8 @@ class _Batch:
         edges = parts["edge"]
         if self._is_hetero:
             # Types that no hop has reached are empty, as in PyG.
-            nodes = _none_of(self.data.node_types) | nodes
-            edges = _none_of(self.data.edge_types) | edges if output.edge is not None else {}
+            nodes = _with_all(self.data.node_types, nodes)
+            edges = _with_all(self.data.edge_types, edges) if output.edge is not None else {}
             for key in [*nodes, *edges]:
                 if key not in self._stores:
                     self._stores[key] = self.data[key]  # PyG makes it
@@ -165,8 +165,11 @@ class _Batch:
                 continue
             dim = self.data.__cat_dim__(name, value, store)
             # The parts of a frame that were not read are on the CPU.
-            index = index.cpu() if isinstance(value, Gathered) else _beside(index, value)
-            store._mapping[name] = index_select(value, index, dim=dim)
+            if isinstance(value, Gathered) and dim == 0:
+                # As PyG's function has it, without the call.
+                store._mapping[name] = value[index if index.is_cpu else index.cpu()]
+            else:
+                store._mapping[name] = index_select(value, _beside(index, value), dim=dim)
 
     def _permuted(self, key: Any, edge: Tensor, value: Any = None) -> Tensor:
         """Edge ids in the numbering of the user's data."""
@@ -182,8 +185,8 @@ class _Batch:
     ) -> None:
         types = self.data.edge_types if self._is_hetero else (None,)
         if self._is_hetero:
-            rows = _none_of(types) | rows
-            cols = _none_of(types) | cols
+            rows = _with_all(types, rows)
+            cols = _with_all(types, cols)
         for key in types:
             store = self._stores[key]
             mapping = store._mapping
@@ -191,7 +194,8 @@ class _Batch:
             if (whole := mapping.get("edge_index")) is not None:
                 joined = stacked(*ends)
                 # Edges that a device sampled stay there.
-                mapping["edge_index"] = joined.to(whole.device) if joined.is_cpu else joined
+                is_apart = joined.is_cpu and not whole.is_cpu
+                mapping["edge_index"] = joined.to(whole.device) if is_apart else joined
             if "adj_t" in mapping:
                 # By PyG, from a store that has only `adj_t`.
                 alone = object.__new__(type(store))
@@ -206,16 +210,22 @@ class _Batch:
             mapping = self._stores[key]._mapping
             if edge is None or "e_id" in mapping:
                 continue
-            edge = edge.to(torch.int64)
+            if edge.dtype != torch.int64:
+                edge = edge.to(torch.int64)
             mapping["e_id"] = edge if self._permutations is None else self._permuted(key, edge)
 
 
 _PARTS = ("node", "row", "col", "edge", "batch", "num_sampled_nodes", "num_sampled_edges")
 
 
-def _none_of(types: Iterable[Any]) -> dict[Any, Tensor]:
-    """Empty ids for each type."""
-    return {key: torch.empty(0, dtype=torch.int64, device="cpu") for key in types}
+def _with_all(types: Iterable[Any], known: dict[Any, Any]) -> dict[Any, Any]:
+    """The known ids of each type, empty where there are none; other keys follow."""
+    # Like `|` of two dictionaries, without an empty tensor for each known type.
+    whole = {}
+    for key in types:
+        tensor = known.get(key)
+        whole[key] = torch.empty(0, dtype=torch.int64, device="cpu") if tensor is None else tensor
+    return whole | known
 
 
 def _beside(index: Tensor, value: Any) -> Tensor:

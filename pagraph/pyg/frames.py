@@ -22,23 +22,24 @@ def is_frame(value: Any) -> bool:
     return of_frame is not None and isinstance(value, of_frame)
 
 
-def dense_parts(frame: Any) -> dict[Any, Tensor]:
-    """The parts of a frame that are one tensor with a row for each of its rows.
+def dense_parts(frame: Any) -> list[tuple[Any, Tensor]]:
+    """The parts of a frame that have a row of one tensor for each of its rows, and these tensors.
 
     Empty for a subclass, which may select rows in its own way.
     """
     # `is_frame` inlined, also below: this runs for each part of each type of a batch.
     if type(frame) is not getattr(sys.modules.get("torch_frame"), "TensorFrame", None):
-        return {}
+        return []
     count = len(frame)
-    parts = {}
+    # No dictionary: PyTorch Frame's types are members of an enumeration, which Python hashes.
+    parts = []
     for part, features in [*frame.feat_dict.items(), (Y, frame.y)]:
         if features is None:
             continue
         values = features if isinstance(features, Tensor) else _values_of(features)
         # Parts of other lengths are left to the frame's own methods, which raise.
         if values is not None and values.dim() and values.shape[0] == count:
-            parts[part] = values
+            parts.append((part, values))
     return parts
 
 
@@ -63,20 +64,27 @@ def _values_of(features: Any) -> Tensor | None:
 
 def part_name(part: Any) -> str:
     """Name of a part: ``numerical``, ``y``."""
-    return str(getattr(part, "value", part))
+    return str(getattr(part, "_value_", part))
+
+
+_UNREAD: tuple[Any, Any] = (None, None)
 
 
 class Gathered:
     """A frame with parts that were read ahead: selecting rows returns these unchanged.
 
-    Mixed into PyTorch Frame's class, so that PyG treats it as a frame.
+    Mixed into PyTorch Frame's class, so that PyG takes it for one.
+
+    Attributes:
+        whole: The frame.
+        read: The parts whose rows were read, and these, by the names of the parts.
     """
 
     feat_dict: dict[Any, Any]
     col_names_dict: dict[Any, list[str]]
     y: Any
     whole: Any
-    rows: dict[Any, Tensor]
+    read: dict[str, tuple[Any, Tensor]]
 
     def __getitem__(self, index: Tensor) -> Any:
         frame = self.whole
@@ -85,9 +93,9 @@ class Gathered:
         count = len(index)
         made.feat_dict = {}
         for part, features in frame.feat_dict.items():
-            rows = self.rows.get(part)
-            # `_select` inlined for the common case.
-            if rows is None or not isinstance(features, Tensor) or rows.shape[0] != count:
+            # As `part_name` and `_select` have it, without the calls.
+            of, rows = self.read.get(getattr(part, "_value_", part), _UNREAD)
+            if of != part or not isinstance(features, Tensor) or rows.shape[0] != count:
                 rows = self._select(part, index)
             made.feat_dict[part] = rows
         # A copy: adding a column to a batch must not change the data.
@@ -100,8 +108,8 @@ class Gathered:
 
     def _select(self, part: Any, index: Tensor) -> Any:
         features = self.whole.y if part == Y else self.whole.feat_dict[part]
-        rows = self.rows.get(part)
-        if rows is None or len(rows) != len(index):
+        of, rows = self.read.get(part_name(part), _UNREAD)
+        if of != part or len(rows) != len(index):
             if isinstance(features, dict):
                 return {name: one[index] for name, one in features.items()}
             return features[index]
@@ -114,13 +122,14 @@ _gathered: dict[Any, Any] = {}
 """PyTorch Frame's class to its subclass of :class:`Gathered`."""
 
 
-def with_rows(frame: Any, rows: dict[Any, Tensor]) -> Any:
-    """A frame that returns ``rows`` for these parts when as many rows are selected."""
+def with_rows(frame: Any, read: dict[str, tuple[Any, Tensor]]) -> Any:
+    """A frame that gives the rows that were ``read`` when as many are selected of it; see
+    :class:`Gathered`."""
     of_frame = type(frame)
     if of_frame not in _gathered:
         # Parts that were not read are selected on the CPU, or move the ids themselves.
         members = {"device": torch.device("cpu")}
         _gathered[of_frame] = type("GatheredFrame", (Gathered, of_frame), members)
     gathered = object.__new__(_gathered[of_frame])
-    vars(gathered).update(vars(frame), whole=frame, rows=rows)
+    vars(gathered).update(vars(frame), whole=frame, read=read)
     return gathered

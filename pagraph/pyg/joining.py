@@ -41,8 +41,8 @@ R = TypeVar("R")
 Name = tuple[Any, str]
 """Key of a store (None, a vertex type or an edge type), and name of an attribute."""
 
-PartName = tuple[Any, str, Any]
-"""The same for a ``TensorFrame``, and one of its parts."""
+PartName = tuple[Any, str, str]
+"""The same of a ``TensorFrame``, and the name of a part of it."""
 
 
 def stores_of(data: Any) -> dict[Any, Any]:
@@ -271,7 +271,7 @@ class _FrameVersion(NamedTuple):
 def _frame_version(frame: Any, read: Sequence[Any] = ()) -> _FrameVersion | None:
     """The version of a frame whose parts ``read`` are fields; None if unknown."""
     names = frame.col_names_dict
-    columns = [tuple(frame.feat_dict), *[(part, tuple(names[part])) for part in names]]
+    columns = [tuple(frame.feat_dict), *[(part, tuple(own)) for part, own in names.items()]]
     versions = []
     for part, features in [*frame.feat_dict.items(), (Y, frame.y)]:
         for one in features.values() if isinstance(features, dict) else (features,):
@@ -376,9 +376,10 @@ class Joiner:
             if plain_rows(name, value_of(data, name), self._arrays) is not None:
                 self.keys.append(self._add(name))
         for name in levels.frames:
-            for part, values in dense_parts(value_of(data, name)).items():
-                if self._add_part((*name, part)).can_read(values):
-                    self.keys.append((*name, part))
+            for part, values in dense_parts(value_of(data, name)):
+                source = self._add_part((*name, part_name(part)), part)
+                if source.part == part and source.can_read(values):
+                    self.keys.append((*name, part_name(part)))
 
     def plan(self, output: Any, hop_ends: Mapping[str, list[int]]) -> Reading:
         """What to read for a sampler's output.
@@ -427,10 +428,12 @@ class Joiner:
             nodes, written, bounds = of_type[key]
             frame = stores[key]._mapping[attribute]
             read: list[Any] = []
-            for part, values in dense_parts(frame).items():
-                name_of_part = key, attribute, part
-                source = self._parts.get(name_of_part) or self._add_part(name_of_part)
-                if nodes is None:
+            for part, values in dense_parts(frame):
+                # As `part_name` has it, without the call.
+                name_of_part = key, attribute, getattr(part, "_value_", part)
+                source = self._parts.get(name_of_part) or self._add_part(name_of_part, part)
+                # Two parts of one name would be one field.
+                if nodes is None or source.part != part:
                     continue
                 is_known = values is source.known() and not values.requires_grad
                 if not is_known and not source.can_read(values):
@@ -472,10 +475,10 @@ class Joiner:
             with self._one_at_a_time:  # the user's stores need not be thread-safe
                 return self._make(view, output, reading, {})
         known: dict[Name, Tensor] = {}
-        of_frames: dict[Name, dict[Any, Tensor]] = defaultdict(dict)
+        of_frames: dict[Name, dict[str, tuple[Any, Tensor]]] = defaultdict(dict)
         for (name, _, _, _), tensor in zip(reading.wanted, rows, strict=True):
             if len(name) == 3:
-                of_frames[name[:2]][name[2]] = tensor
+                of_frames[name[:2]][name[2]] = self._parts[name].part, tensor
             else:
                 known[name] = tensor
         for (key, attribute), of_frame in of_frames.items():
@@ -554,13 +557,14 @@ class Joiner:
             self._labels[name] = label  # last: other threads use what they find here
         return label
 
-    def _add_part(self, name: PartName) -> _PartSource:
-        """Make a part of a ``TensorFrame`` a field, with its name as the key."""
+    def _add_part(self, name: PartName, part: Any) -> _PartSource:
+        """Make a part of a ``TensorFrame`` a field, if it is none; its key is the name, which no
+        other attribute can have."""
         source = self._parts.get(name)
         if source is None:
-            key, attribute, part = name
-            label = f"{_label((key, attribute))}.{part_name(part)}"
-            source = _PartSource(self._view, name)
+            key, attribute, called = name
+            label = f"{_label((key, attribute))}.{called}"
+            source = _PartSource(self._view, name, part)
             self._fields.add_source(name, source, row_type=key or NODE_TYPE, label=label)
             self._parts[name] = source
         return source
@@ -588,10 +592,11 @@ class _PartSource:
     A batch looks up each part of each type twice, so the tensor that was checked is remembered.
     """
 
-    def __init__(self, view: Any, name: PartName) -> None:
+    def __init__(self, view: Any, name: PartName, part: Any) -> None:
         self._view = view
         self._name = name
-        # Returns the tensor that was checked.
+        self.part = part
+        # Gives the tensor that was found plain.
         self.known: Callable[[], Tensor | None] = lambda: None
 
     def can_read(self, values: Tensor) -> bool:
@@ -604,24 +609,25 @@ class _PartSource:
         return True
 
     def __call__(self) -> Tensor:
-        key, attribute, part = self._name
+        key, attribute, _ = self._name
         data = self._view.data
         try:
             # `value_of` and `dense_part` inlined.
             store = data._store if key is None else data._node_store_dict[key]
             frame = store._mapping[attribute]
-            features = frame.feat_dict.get(part)
+            features = frame.feat_dict.get(self.part)
             known = self.known()
-            if (
-                known is not None
-                and known is features
-                and not known.requires_grad
-                and known.shape[0] == len(frame)
-            ):
-                return known
+            if known is not None and known is features and not known.requires_grad:
+                count = getattr(frame, "_num_rows", None)
+                if count is None:
+                    # As `len(frame)` has it, without four calls of PyTorch Frame's and torch's.
+                    first = next(iter(frame.feat_dict.values()))
+                    count = first.shape[0] if type(first) is Tensor else len(frame)
+                if known.shape[0] == count:
+                    return known
         except AttributeError:
             frame = value_of(data, (key, attribute))
-        values = dense_part(frame, part)
+        values = dense_part(frame, self.part)
         if values is None or not self.can_read(values):
             raise KeyError(self._name)
         return values

@@ -17,6 +17,13 @@ from .checks import as_integer
 # Batches differ a little in size: without headroom many buffers would just miss the next one.
 _HEADROOM = 1.125
 _ALIGN = 64  # one cache line
+_DTYPES: dict[torch.dtype, np.dtype[Any]] = {
+    torch.uint8: np.dtype(np.uint8),
+    torch.int32: np.dtype(np.int32),
+    torch.int64: np.dtype(np.int64),
+    torch.float32: np.dtype(np.float32),
+    torch.float64: np.dtype(np.float64),
+}
 
 
 class BufferPool:
@@ -52,13 +59,17 @@ class BufferPool:
                 array = array[-array.ctypes.data % _ALIGN :]
             if array.nbytes >= nbytes:  # smaller arrays found on the way are freed
                 break
-        view = array[:nbytes]
+        # NumPy's shapes and dtypes, where it has them: each view of torch's lets go of the
+        # interpreter, and two of them were most of this function.
+        numpys = _DTYPES.get(dtype)
+        view = array[:nbytes] if numpys is None else np.ndarray(shape, numpys, array)
         loan = _Loan(view, _give_back)
         loan.array = array
         loan.free = self._free
         loan.max_free = self._max_free
         _loans.add(loan)
-        return torch.from_numpy(view).view(dtype).view(shape)
+        tensor = torch.from_numpy(view)
+        return tensor.view(dtype).view(shape) if numpys is None else tensor
 
     def take_many(self, *specs: tuple[tuple[int, ...], torch.dtype]) -> list[Tensor]:
         """Several tensors in one buffer, which is returned when all of them are gone."""

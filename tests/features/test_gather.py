@@ -54,6 +54,27 @@ def test_read_equals_indexing_for_every_dtype_and_shape(dtype):
         assert rows.is_contiguous() and rows.device == CPU, shape
 
 
+def test_rows_of_any_few_bytes():
+    """Several widths have copies of their own."""
+    ids = torch.randint(0, 50, (200,), generator=torch.Generator().manual_seed(1))
+    for width in range(1, 70):
+        tensor = random_tensor((50, width), torch.uint8)
+        assert torch.equal(HostFeature(tensor).read(ids), tensor[ids]), width
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_a_pool_lends_memory_of_every_dtype_and_shape(dtype):
+    pool = BufferPool(max_free=2)
+    for shape in SHAPES:
+        for _ in range(2):  # the second time recycled
+            lent = pool.take((5, *shape), dtype)
+            assert lent.shape == (5, *shape) and lent.dtype == dtype
+            assert lent.is_contiguous() and lent.data_ptr() % 64 == 0
+            other = pool.take((5, *shape), dtype)
+            assert other.data_ptr() != lent.data_ptr()
+            del lent, other
+
+
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_cached_read_equals_indexing_and_counts_hits(dtype):
     ids = torch.randint(0, 50, (200,), generator=torch.Generator().manual_seed(1))

@@ -149,6 +149,14 @@ def test_links_and_edge_level_frames():
         assert same(batch.edge_tf, data.edge_tf[batch.e_id])
 
 
+def test_two_parts_of_one_name():
+    data = make_data()
+    data.tf.feat_dict["numerical"] = -data.tf.feat_dict[stype.numerical]
+    data.tf.col_names_dict["numerical"] = ["a", "b", "c"]
+    for batch in make(data):
+        assert same(batch.tf, data.tf[batch.n_id])
+
+
 def test_subgraphs():
     data = make_data()
     data.n = torch.arange(N)
