@@ -1,5 +1,4 @@
-"""Stages: iterators with one source that do their work in threads, in order, ahead of their
-reader."""
+"""Stages: iterators that map work over a source in threads, in order, ahead of the reader."""
 
 from __future__ import annotations
 
@@ -24,15 +23,15 @@ S = TypeVar("S")
 T = TypeVar("T")
 
 _LOOK_SECONDS = 1.0
-"""Of waiting, after which the reader looks whether the threads live: one that the system has no
-memory for may just end, and nobody would ever notify."""
+"""Wait after which the reader checks that the threads live: one that runs out of memory may end
+without notifying."""
 
 
 _FORKED = "an iterator made before os.fork() must be read in the process that made it"
 
 
 class OwnReaderError(PipelineError):
-    """A stage is read in one of its own threads, whose item fails by it; the stage goes on."""
+    """A stage was read in one of its own threads; that item fails, the stage goes on."""
 
 
 @dataclass(frozen=True)
@@ -43,8 +42,7 @@ class _Failure:
 
 
 class SerialStage(Generic[S, T]):
-    """The same contract as :class:`Stage` without threads: works when asked, in the caller's
-    thread."""
+    """A :class:`Stage` without threads: works on demand, in the caller's thread."""
 
     def __init__(self, source: Iterator[S], work: Callable[[S], T]) -> None:
         self._source = source
@@ -62,7 +60,7 @@ class SerialStage(Generic[S, T]):
 
     @property
     def is_ready(self) -> bool:
-        """True: nothing but the work itself is left to wait for."""
+        """True: there is no thread to wait for."""
         return True
 
     def close(self) -> None:
@@ -73,11 +71,11 @@ class SerialStage(Generic[S, T]):
 
 
 class Relay:
-    """The same contract as :class:`Stage`: the results of one stage, and then those of another.
+    """Chains two stages: the results of the first, then those of the second.
 
     Args:
         first: Its results come first.
-        follow: Makes the other stage, in the thread of the reader who has had them.
+        follow: Makes the second stage, in the reader's thread, once the first has ended.
     """
 
     def __init__(self, first: Iterator[Any], follow: Callable[[], Iterator[Any]]) -> None:
@@ -101,7 +99,7 @@ class Relay:
 
     @property
     def is_ready(self) -> bool:
-        """Whether the next result is there."""
+        """Whether the next result is ready."""
         return bool(self._now.is_ready)
 
     def close(self) -> None:
@@ -113,15 +111,15 @@ class Relay:
 
 
 class AheadStage:
-    """The same contract as :class:`Stage` for work that another processor does: the caller's thread
-    begins it, some items ahead of the one that it takes.
+    """A :class:`Stage` for asynchronous work, as on a device: the caller's thread begins it some
+    items ahead.
 
     Args:
         source: Drawn from in order.
-        begin: Has an item's work begun; None where that cannot be.
-        work: Does the work of an item that could not be begun, when its turn has come.
-        abandon: Called with what was begun and will not be taken.
-        ahead: Items that are begun beyond the one that is taken.
+        begin: Begins an item's work; returns None if it cannot.
+        work: Does the work of an item that could not be begun, in its turn.
+        abandon: Called with begun items that will not be taken.
+        ahead: Items begun beyond the one that is taken.
     """
 
     def __init__(
@@ -139,7 +137,7 @@ class AheadStage:
         self._ahead = ahead
         self._pid = os.getpid()
         self._ended = False
-        # Each with whether it was begun.
+        # (whether it was begun, item)
         self._begun: deque[tuple[bool, Any]] = deque()
         self._abandon_all = partial(_abandon, self._begun, abandon, self._pid)
         weakref.finalize(self, self._abandon_all).atexit = False
@@ -173,7 +171,7 @@ class AheadStage:
         except StopIteration:
             self._ended = True
         except Exception as error:
-            # The reader gets it after what was before it.
+            # Raised in order, after the items before it.
             self._ended = True
             self._begun.append((False, _Failure(error)))
         else:
@@ -181,7 +179,7 @@ class AheadStage:
 
     @property
     def is_ready(self) -> bool:
-        """True: no thread is waited for."""
+        """True: there is no thread to wait for."""
         return True
 
     def close(self) -> None:
@@ -197,7 +195,7 @@ def _abandon(
 ) -> None:
     while begun:
         is_begun, item = begun.popleft()
-        # A forked child has nothing of the device.
+        # A forked child cannot use the device.
         if is_begun and os.getpid() == process:
             abandon(item)
 
