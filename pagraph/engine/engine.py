@@ -216,8 +216,8 @@ class Engine(Generic[T]):
         return derive_key(self.epochs.order.seed or 0, _REQUESTED, key)
 
     def _ready_for_requests(self) -> EpochRecorder:
-        """The recorder of requests. The first request prepares as for an epoch. The second does what
-        follows a first step, as the first batch has been used. Others wait for both."""
+        """The recorder of requests. The first request prepares as for an epoch. The second does
+        what follows a first step, as the first batch has been used. Others wait for both."""
         with self._request_lock:
             recorder = self.stats.requested(self.epochs.tracing)
             if self._requests < 2:
