@@ -146,7 +146,7 @@ class Plan:
         return [step for hop in self.hops for step in hop]
 
     def most_edges(self, step: Step, drawing: int) -> int | None:
-        """Upper bound of drawn edges, to size buffers; None: no bound or too large, read the size."""
+        """Upper bound of drawn edges, to size buffers; None: none, or too large; read the size."""
         most = drawing * step.picks
         return most if step.picks >= 0 and most <= _SIZE_FIRST else None
 
