@@ -1,4 +1,4 @@
-"""Hugging Face accelerate over our loaders: they stay themselves, and divide their seeds."""
+"""Hugging Face accelerate: our loaders are kept as they are, and shard their seeds."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from .epochs import EpochIterator
 
 
 def launched() -> Ranks | None:
-    """This process's rank among accelerate's; None where no ``Accelerator`` was made."""
-    # Imported by a script that uses it, or not at all: it takes a second.
+    """This process's rank in accelerate; None if no ``Accelerator`` was made."""
+    # Not imported here: that takes a second, and a script that uses it has imported it.
     if "accelerate" not in sys.modules:
         return None
     from accelerate.state import PartialState
 
-    # Asked first: the constructor would begin to set up processes.
+    # Checked first: the constructor would set up process groups.
     if not PartialState._shared_state:
         return None
     state = PartialState()
@@ -25,24 +25,23 @@ def launched() -> Ranks | None:
 
 
 class Prepared:
-    """Base of loaders that ``Accelerator.prepare`` takes as they are.
+    """Base of loaders that ``Accelerator.prepare`` returns unchanged.
 
-    Of a torch loader accelerate makes another, from its dataset and its samplers: for ours that
-    would be one without engine, cache and seed. Of a loader that it has prepared before it makes
-    none.
+    accelerate rebuilds a torch loader from its dataset and samplers; ours would lose engine, cache
+    and seed. It leaves a loader alone that it has already prepared.
     """
 
     _prepared = False
-    # What accelerate reads of a loader that is being iterated.
+    # Read by accelerate during iteration.
     end_of_dataloader = False
-    # No rows to cut off: what comes twice is not at the end of the last batch.
+    # Nothing to cut off: duplicates are not at the end of the last batch.
     remainder = -1
-    # ``Accelerator.save_state`` keeps the place of loaders that have this.
+    # ``Accelerator.save_state`` saves the position of loaders that have this.
     use_stateful_dataloader = False
 
     @property
     def _is_accelerate_prepared(self) -> bool:
-        """Read by accelerate before it makes a loader of its own; divides the seeds once."""
+        """Read by accelerate before it would rebuild the loader; shards the seeds once."""
         ranks = launched()
         if ranks is None or not self._can_be_prepared():
             return False
@@ -55,22 +54,21 @@ class Prepared:
 
     @_is_accelerate_prepared.setter
     def _is_accelerate_prepared(self, value: bool) -> None:
-        """Set by accelerate when it is through; it has been read by then."""
+        """Set by accelerate at the end; ignored, as it has been read by then."""
 
     def _can_be_prepared(self) -> bool:
         return True
 
     def _share_seeds(self, ranks: Ranks) -> None:
-        """Give each process its share of the seeds, unless they are divided already."""
+        """Give each process its shard of the seeds, unless they are sharded already."""
         raise NotImplementedError
 
     def _told(self, batches: EpochIterator[Any]) -> Iterator[Any]:
-        """An epoch's batches, told to accelerate where it has prepared this loader."""
+        """An epoch's batches; reported to accelerate if it has prepared this loader."""
         return self._accelerated(batches) if self._prepared else batches
 
     def _accelerated(self, batches: EpochIterator[Any]) -> Iterator[Any]:
-        """Batches on accelerate's device. At the last one gradients are synchronised, however many
-        were to be accumulated."""
+        """Batches on accelerate's device; the last one always synchronises gradients."""
         from accelerate.state import GradientState, PartialState
         from accelerate.utils import send_to_device
 

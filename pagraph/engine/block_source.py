@@ -1,5 +1,4 @@
-"""BlockSource: makes the core loader's batches, on the CPU or on an accelerator beside the reader's
-computation."""
+"""BlockSource: makes the core loader's batches, on the CPU or concurrently on an accelerator."""
 
 from __future__ import annotations
 
@@ -33,14 +32,13 @@ if TYPE_CHECKING:
     from ..system.buffers import BufferPools
     from .envelope import Envelope
 
-# Index arrays of a batch are smaller than its rows, and there are several of each batch.
+# Smaller than for rows: a batch has several index arrays, and these are smaller.
 _BLOCK_SLOT_BYTES = 2 << 20
 _Batch = MiniBatch | HeteroMiniBatch
 
 
 class Column(NamedTuple):
-    """A field of vertices that batches have: its key in the field set, its vertex type in batches
-    by type, its name."""
+    """A vertex field of batches: key in the field set, vertex type (if typed), name."""
 
     key: Hashable
     ntype: str | None
@@ -52,11 +50,11 @@ class _Prepared(NamedTuple):
 
     Attributes:
         batch: The batch.
-        ready: On an accelerator: when its arrays have their values.
-        begun: When the copy of its arrays began, where the CPU sampled them.
-        sampled: Its sizes without padding; None: it has none.
-        copied: One of the arrays that were copied, in memory that is all of theirs.
-        words: Its sizes where a device has sampled it, see ``Plan``.
+        ready: Event after which its arrays on an accelerator are valid.
+        begun: Event at the start of their copy, if the CPU sampled them.
+        sampled: Its sizes without padding; None: not padded.
+        copied: One of the copied arrays; all share its storage.
+        words: Its sizes if a device sampled it; see ``Plan``.
     """
 
     batch: _Batch
@@ -68,13 +66,11 @@ class _Prepared(NamedTuple):
 
 
 class BlockSource:
-    """Samples blocks and reads the fields of their vertices, of one type (``MiniBatch``) or by
-    type.
+    """Samples blocks and reads the fields of their vertices, untyped (``MiniBatch``) or by type.
 
-    With an accelerator, preparing gives work to the stream "reading", and waits only for the sizes
-    of a batch that the device samples; delivering makes the reader's stream wait. Where the
-    device's memory is too small for a step, the cache gives up half of its rows and the step is
-    done again.
+    With an accelerator, preparing enqueues work on the stream "reading"; the host waits only for
+    the sizes of a batch sampled on the device. Delivering makes the reader's stream wait. When the
+    device runs out of memory, the cache drops half of its rows and the step is repeated.
 
     Args:
         graph, sampler: The graph and what draws its blocks; batches have types unless it has one of
@@ -82,7 +78,7 @@ class BlockSource:
         fields, features, labels: Reads rows; the fields of the input nodes and of the seeds.
         pools: Recycled memory.
         device_sampler: Samples on the device; None: the CPU samples.
-        envelope: The sizes that batches of one type are padded to; None: they keep their own.
+        envelope: The sizes that untyped batches are padded to; None: no padding.
     """
 
     draw = None
@@ -114,7 +110,7 @@ class BlockSource:
         self.outputs = [column.key for column in labels]
         self._device_sampler = device_sampler
         self._envelope = envelope
-        # A sampler of links has types in all of its batches.
+        # A sampler of links makes typed batches only.
         self._drops_types = graph.is_homogeneous
         accelerator = fields.accelerator
         self._ring = (
@@ -123,17 +119,16 @@ class BlockSource:
 
     @property
     def looks_ahead(self) -> bool:
-        """Not with a device that samples: ids on a device are no window's, and its memory is the
-        model's."""
+        """False if a device samples: windows need ids on the CPU, and its memory is the model's."""
         return self._device_sampler is None
 
     @property
     def send(self) -> Send | None:
-        """Copies blocks that the CPU has sampled to an accelerator."""
+        """Copies blocks sampled on the CPU to an accelerator."""
         return None if self._ring is None or self._device_sampler is not None else self._send
 
     def sample(self, ticket: Ticket, recorder: EpochRecorder) -> Sampled:
-        """The blocks, on the CPU or by the device."""
+        """Sample the blocks, on the CPU or on the device."""
         begin = time.perf_counter_ns()
         batch: Any
         ready = None
@@ -158,7 +153,7 @@ class BlockSource:
     def _sampled_there(
         self, sampler: DeviceSampler, ticket: Ticket, recorder: EpochRecorder
     ) -> tuple[_Batch, Event, Sequence[int]]:
-        """The blocks that the device samples, when they are there, and their sizes."""
+        """Blocks sampled on the device, the event when they are ready, and their sizes."""
         begun: Event | None = None
         ready: Event | None = None
         words: Sequence[int] = ()
@@ -179,7 +174,7 @@ class BlockSource:
         assert begun is not None and ready is not None
         links = list(links_of(batch))
         if links:
-            # The pairs are the CPU's: after the blocks, in one copy.
+            # The pairs are made on the CPU: copied at once, after the blocks.
             assert self._ring is not None
             with sampler.stream.use():
                 arrays = [array for of_type in links for array in arrays_of_links(of_type)]
@@ -192,7 +187,7 @@ class BlockSource:
     def _padded(
         self, envelope: Envelope, prepared: _Prepared, reads: list[Read]
     ) -> tuple[_Prepared, list[Read]]:
-        """The batch and its reads in one of the loader's sizes; where its arrays are."""
+        """The batch and its reads padded to one of the loader's sizes, where its arrays are."""
         batch = prepared.batch
         assert isinstance(batch, MiniBatch)
         sampled = sizes_of(batch)
@@ -203,7 +198,7 @@ class BlockSource:
         if self._device_sampler is None:
             padded = pad()
         else:
-            # After the sampling, whose memory is that stream's, too.
+            # In the stream of the sampling, which owns the memory.
             stream = self._device_sampler.stream
             with stream.use():
                 padded = self._fields.with_room(pad)
@@ -231,10 +226,10 @@ class BlockSource:
         return reads
 
     def _send(self, sampled: Sampled) -> Sampled:
-        """The batch on the device, in one copy for all of its arrays."""
+        """Copy the batch to the device, all arrays at once."""
         assert self._ring is not None
         prepared: _Prepared = sampled.batch
-        # That of the rows, whose kernels read the ids: they are in order without an event.
+        # The stream of the rows, whose kernels read the ids: ordered without an event.
         stream = self._ring.accelerator.stream("reading")
         with stream.use():
             begun = stream.record()
@@ -242,7 +237,7 @@ class BlockSource:
             batch = with_arrays(prepared.batch, copies)
             ready = stream.record()
         reads = sampled.reads
-        # Padded arrays are no ids; those are sent with the rows.
+        # Padded arrays are not ids; ids are sent with the rows.
         if prepared.sampled is None:
             reads = []
             nodes: Any = batch.input_nodes
@@ -253,8 +248,7 @@ class BlockSource:
         return Sampled(_Prepared(batch, ready, begun, prepared.sampled, copies[0]), reads)
 
     def arrays(self, sampled: Sampled) -> Arrays | None:
-        """See ``ProgramSource``: of blocks of one vertex type, without weights, links or
-        padding."""
+        """See ``ProgramSource``: untyped blocks without weights, links or padding."""
         prepared: _Prepared = sampled.batch
         batch = prepared.batch
         if not isinstance(batch, MiniBatch) or batch.links is not None or prepared.sampled:
@@ -295,7 +289,7 @@ class BlockSource:
         return prepared.words
 
     def _put(self, batch: _Batch, rows: Sequence[Tensor]) -> None:
-        """Give a batch the rows of its fields."""
+        """Put the rows of its fields into a batch."""
         left = iter(rows)
         for columns, places in ((self._features, batch.features), (self._labels, batch.labels)):
             by_name: Any = places
@@ -355,8 +349,7 @@ def _counts(batch: _Batch) -> tuple[int, int, int]:
 
 
 def arrays_of(batch: MiniBatch | HeteroMiniBatch) -> list[Tensor]:
-    """The arrays of a sampled batch without fields, but for those that are the first part of
-    another."""
+    """The arrays of a sampled batch without fields; none that is a prefix of another."""
     relations: list[Block | Relation] = []
     if isinstance(batch, MiniBatch):
         arrays = [batch.input_nodes]
@@ -434,7 +427,7 @@ def tensors_of(batch: MiniBatch | HeteroMiniBatch) -> list[Tensor]:
 
 
 def links_of(batch: MiniBatch | HeteroMiniBatch) -> Iterable[Links]:
-    """The links of all edge types; none in batches of vertices."""
+    """The links of all edge types; empty for batches of vertices."""
     if batch.links is None:
         return ()
     return (batch.links,) if isinstance(batch.links, Links) else batch.links.values()

@@ -1,5 +1,4 @@
-"""Engine: runs the batches behind every loader; LoaderControls: what every loader lets its user
-do."""
+"""Engine: runs the epochs of every loader; LoaderControls: the API shared by all loaders."""
 
 from __future__ import annotations
 
@@ -42,33 +41,32 @@ if TYPE_CHECKING:
 
 
 MAPPED_SHARE = 0.5
-"""Files of up to this share of a loader's memory stay in the system's page cache; of larger ones
-rows are copied."""
+"""Files up to this share of a loader's memory stay in the page cache; of larger ones rows are
+copied."""
 
-# Of hundreds of fields a repr names the first ones.
+# A repr names the first of hundreds of fields.
 _LONGEST_FIELDS = 200
 
-# "requ": keeps the numbers that requests draw apart from those of any epoch's batches.
+# "requ": separates the random numbers of requests from those of epochs.
 _REQUESTED = 0x72657175
 
 T = TypeVar("T")
 
 
 class Engine(Generic[T]):
-    """Reads fields, runs epochs, keeps statistics, makes room on a device, and closes all of it;
-    one for each loader.
+    """Reads fields, runs epochs, keeps statistics and frees device memory; one per loader.
 
-    It refers to what the loader was made of, never to the loader: a cycle would keep the cache in
-    memory until the garbage collector runs.
+    It never refers to the loader: a cycle would keep the cache in memory until the garbage
+    collector runs.
 
     Args:
         workload: The loader's sampling and reads.
-        policy, budget: Rank and bound the cache; without a budget there is none.
+        policy, budget: Rank and bound the cache; without a budget there is no cache.
         options: Threads and depth.
-        device: Where batches are delivered. None: where what they are made of is, on the CPU.
-        accelerator: Delivers them. Default: that of ``device``, where it has one.
+        device: Where batches are delivered. None: on the CPU, where their data are.
+        accelerator: Delivers them. Default: that of ``device``, if any.
         cache_dtype, transfer: See ``FieldSet``.
-        memory: Bytes of host memory that all of this may take. None: what is free, less a reserve.
+        memory: Limit of host memory, in bytes. None: what is free, less a reserve.
     """
 
     def __init__(
@@ -112,18 +110,18 @@ class Engine(Generic[T]):
         self._planner = Planner(ranker, fields, cache=budget, memory=memory)
         self._budget = budget
         self.envelope: Envelope | None = None
-        # Guards what the first two requests do. Taken before the locks of the planner and of the
-        # cache, and by nothing that these call. A fork lock, as a forked worker may ask as well.
+        # Guards the set-up by the first two requests. Taken before the locks of planner and cache,
+        # never under them. A fork lock, as forked workers may make requests.
         self._request_lock = ForkLock()
         self._requests = 0
 
     @property
     def memory_plan(self) -> MemoryPlan:
-        """The division of the host's memory, made when it or a first batch is asked for."""
+        """The division of host memory, made when it or the first batch is requested."""
         return self._planner.plan(self.epochs.options)
 
     def describe(self) -> str:
-        """The batches, the fields, the cache and the device in a few words, without reading any."""
+        """Summary of batches, fields, cache and device; reads none."""
         order = self.epochs.order
         batches = f"{len(order):,} batches" if order.has_length else "batches"
         size = "" if order.batch_size is None else f" of {order.batch_size:,}"
@@ -142,13 +140,13 @@ class Engine(Generic[T]):
         worker_init_fn: Any = None,
         program: DeviceProgram | None = None,
     ) -> None:
-        """Make the batches of the epochs that begin from now on by ``source``.
+        """Make the batches of later epochs by ``source``.
 
         Args:
             source: Makes them.
             options: Threads and depth. Default: as before.
             worker_init_fn: Called with the worker's number in each thread.
-            program: Makes them in one launch each, where it can.
+            program: Makes each in one launch where possible.
         """
         fields = self.fields
         accelerator = self.accelerator
@@ -182,18 +180,17 @@ class Engine(Generic[T]):
         )
 
     def start(self, source: BatchSource[T], **settings: Any) -> EpochIterator[T]:
-        """Begin an epoch; takes what :meth:`use` takes."""
+        """Begin an epoch; arguments as for :meth:`use`."""
         self.use(source, **settings)
         return iter(self.epochs)
 
     def on_request(self, source: BatchSource[T], seeds: Any, key: int) -> T:
-        """A batch outside of any epoch, made in the thread that asks; any number of them may.
+        """A batch outside any epoch, made in the calling thread; thread-safe.
 
         Args:
             source: Makes it.
             seeds: As a ticket has them, checked.
-            key: Of the random numbers: equal seeds and keys give equal batches, whatever was asked
-                before.
+            key: Random key: equal seeds and keys give equal batches.
 
         Raises:
             ValueError: More seeds than a batch of a fixed size has.
@@ -219,8 +216,8 @@ class Engine(Generic[T]):
         return derive_key(self.epochs.order.seed or 0, _REQUESTED, key)
 
     def _ready_for_requests(self) -> EpochRecorder:
-        """The recorder of requests. The first request does what precedes an epoch, the second what
-        follows a first step, as the first has been computed with: others wait for both."""
+        """The recorder of requests. The first request prepares as for an epoch. The second does
+        what follows a first step, as the first batch has been used. Others wait for both."""
         with self._request_lock:
             recorder = self.stats.requested(self.epochs.tracing)
             if self._requests < 2:
@@ -251,7 +248,7 @@ class Engine(Generic[T]):
     def fix_shapes(
         self, trials: Callable[[int], Iterable[Sizes]], largest: Callable[[], Sizes]
     ) -> Envelope:
-        """Have batches be padded to a few sizes; the arguments are those of ``Envelope``."""
+        """Pad batches to a few sizes; arguments as for ``Envelope``."""
         accelerator = self.accelerator
         self.envelope = Envelope(
             trials,
@@ -264,16 +261,16 @@ class Engine(Generic[T]):
         return self.envelope
 
     def close(self) -> None:
-        """End the newest pass, and unpin host memory."""
+        """End the newest epoch and unpin host memory."""
         self.epochs.close()
         self.fields.close()
 
 
-# Functions and not methods: the threads of an epoch have them, and must not keep the loader alive.
+# Functions, not methods: an epoch's threads hold them, and must not keep the loader alive.
 
 
 def _fill(fields: FieldSet, program: DeviceProgram | None) -> None:
-    """Fill the cache after a first step, beside the batches of one launch that will follow."""
+    """Fill the cache after a first step; leave room for the batches of one launch."""
     if program is not None:
         fields.batches_bytes = program.batches_bytes
     fields.after_first_step()
@@ -295,7 +292,7 @@ def _fetch(
     recorder: EpochRecorder,
     windows: Windows | None,
 ) -> Fetched:
-    """Read the rows of a batch, and build of them what can be built ahead."""
+    """Read the rows of a batch, and build from them what can be built ahead."""
     begin = time.perf_counter_ns()
     try:
         if fields.accelerator is None:

@@ -1,4 +1,4 @@
-"""Envelope: the few sizes that a loader's batches are padded to, learned from trial batches."""
+"""Envelope: the few sizes that batches are padded to, learned from trial batches."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ..system.threads import ForkLock
 from ..system.units import bytes_text, percent
 
 _TRIALS = 64
-"""Batches that are sampled to learn the sizes."""
+"""Batches sampled to learn the sizes."""
 
 _MARGIN = 3.5
 """Deviations of a hop's size above its mean that the first size has room for. Of 1,000 batches of
@@ -27,27 +27,27 @@ _MARGIN = 3.5
 held less than 99 % of batches, with 3.0 20, and of 32 trial batches with 3.5 7."""
 
 _MORE_MARGIN = 1.5
-"""Deviations that are added where the first size was too small for too many batches of an epoch."""
+"""Deviations added if the first size was too small for too many batches of an epoch."""
 
 _FAR = 5.0
 """Further deviations that the second size has room for."""
 
 _LEAST_MORE = 1.1
-"""The second size is larger by this, also where trial batches were all alike."""
+"""The second size is at least this factor larger, even if trial batches were all alike."""
 
 _OVER = 0.01
 """Share of an epoch's batches beyond the first size from which sizes are learned again, as far as
 chance does not explain it."""
 
 _CLOSE = 1.25
-"""Where room for any batch is at most so much more than the first size, it is the only size."""
+"""If the largest size is at most this factor above the first, it is the only size."""
 
 _INDEX_BYTES = 8
-"""Of an id, a local id or a position."""
+"""Bytes of an id, a local id or a position."""
 
 
 def batch_bytes(nodes: Sequence[int], edges: Sequence[int], row_bytes: Sequence[int]) -> int:
-    """Bytes of a batch: ids and rows of so many vertices of each type, three numbers an edge."""
+    """Bytes of a batch: id and row per vertex of each type, three numbers per edge."""
     rows: int = sum(map(mul, nodes, row_bytes))
     return rows + _INDEX_BYTES * (sum(nodes) + 3 * sum(edges))
 
@@ -68,13 +68,13 @@ class Envelope(Tabled):
     standard deviations. The second has room for five more. The last one is the most that fan-outs
     and graph allow, so that every batch fits. Trial batches depend on the graph, the seeds and the
     sampler alone, and so do the sizes. If clearly more than 1 % of an epoch's batches did not fit
-    into the first size, sizes are learned anew before the next epoch, with a larger margin.
+    into the first size, sizes are learned again before the next epoch, with a larger margin.
 
     Args:
-        trials: Samples so many trial batches, and gives their sizes.
+        trials: Samples a number of trial batches and gives their sizes.
         largest: Room for any batch.
-        row_bytes: Bytes that a vertex takes, all its fields together.
-        free_bytes: Bytes that are free where batches are delivered.
+        row_bytes: Bytes per vertex, over all fields.
+        free_bytes: Free bytes where batches are delivered.
 
     Attributes:
         sizes: One to three, each with room for more; empty before the first batch is asked for.
@@ -93,8 +93,8 @@ class Envelope(Tabled):
         self._largest = largest
         self._row_bytes = row_bytes
         self._free_bytes = free_bytes
-        # Held while trial batches are sampled: other threads that sample wait for the sizes. Under
-        # it only the sampler runs, which asks for no sizes.
+        # Held while trial batches are sampled; other sampling threads wait for the sizes. No
+        # deadlock: only the sampler runs under it, and never asks for sizes.
         self._lock = ForkLock()
         self.sizes: tuple[Sizes, ...] = ()
         self.batches: list[int] = []
@@ -109,7 +109,7 @@ class Envelope(Tabled):
         one did not fit into the first."""
         with self._lock:
             if self._is_resumed:
-                # In the middle of an epoch its batches keep their sizes.
+                # A resumed epoch keeps its sizes.
                 self._is_resumed = False
                 return
             allowed = _OVER * sum(self.batches)

@@ -1,5 +1,4 @@
-"""Epochs: runs a seed order through the stages, again and again, and can stop and go on in the
-middle."""
+"""Epochs: runs a seed order through the stages, epoch by epoch; resumable in the middle of one."""
 
 from __future__ import annotations
 
@@ -27,12 +26,11 @@ T = TypeVar("T")
 
 
 _STATE_VERSION = 1
-"""Of the dictionary that ``state_dict`` returns; another version is refused."""
+"""Version of ``state_dict``; others are refused."""
 
 
 class Epochs(Generic[T]):
-    """Every ``iter()`` is one epoch over the order, recorded in ``stats``; two of them may be alive
-    at once."""
+    """Each ``iter()`` is one epoch, recorded in ``stats``; two may be alive at once."""
 
     def __init__(
         self,
@@ -150,18 +148,18 @@ class Epochs(Generic[T]):
         self._current = None
 
     def end_of(self, plan: EpochPlan) -> int:
-        """Number of batches of an epoch."""
+        """Number of batches per epoch."""
         return len(self) if plan.num_batches is None else plan.num_batches
 
     def close(self) -> None:
-        """End the newest pass and its threads."""
+        """End the newest epoch and its threads."""
         current = None if self._current is None else self._current()
         if current is not None:
             current.close()
 
 
 class EpochIterator(Generic[T]):
-    """One pass over the batches. Dropping it ends its threads."""
+    """One epoch of batches. Dropping it ends its threads."""
 
     def __init__(self, owner: Epochs[T], plan: EpochPlan, begin: int) -> None:
         self._owner = owner
@@ -183,7 +181,7 @@ class EpochIterator(Generic[T]):
         return self
 
     def __len__(self) -> int:
-        """Batches of the whole epoch, read or not, as torch's iterators count them."""
+        """Batches of the whole epoch, read or not, as in torch's iterators."""
         return len(self._owner)
 
     @property
@@ -213,7 +211,7 @@ class EpochIterator(Generic[T]):
                 recorder.trace.at(self._batch)  # The reader may have worked for another one.
             try:
                 result = steps.deliver(prepared, recorder)
-            except StopIteration as error:  # The user's code must not pass for the epoch's end.
+            except StopIteration as error:  # User code must not look like the epoch's end.
                 raise RuntimeError("delivering a batch raised StopIteration") from error
             if steps.mark is not None:
                 recorder.device_time("waiting", asked, steps.mark())
@@ -269,7 +267,7 @@ class EpochIterator(Generic[T]):
             self._owner.first_step_done = True
 
     def close(self) -> None:
-        """End this pass and its threads."""
+        """End this epoch and its threads."""
         self._stage.close()
         if self._filling is not None:
             self._filling.close()
@@ -311,7 +309,7 @@ def _timed(recorder: EpochRecorder, work: Iterable[Callable[[], object] | None])
 def _start(
     owner: Epochs[T], plan: EpochPlan, begin: int, recorder: EpochRecorder
 ) -> Stage[Any, Any] | SerialStage[Any, Any] | AheadStage | Relay | LookedAhead:
-    """The stages of one epoch. Nothing here refers to the iterator, whose end must end them."""
+    """The stages of one epoch. Nothing here refers to the iterator: dropping it ends them."""
     steps = owner.steps
     options = owner.options
     threads = options.threads
@@ -372,7 +370,7 @@ def _start(
 
 
 def _begin(program: DeviceProgram, recorder: EpochRecorder, item: tuple[int, Any]) -> Begun | None:
-    """Have a device make a batch; None: not so."""
+    """Have a device make a batch; None if it cannot."""
     index, ticket = item
     if recorder.trace.tracing.tracer is None:
         return program.begin(ticket, recorder)

@@ -1,5 +1,4 @@
-"""Look-ahead: batches are sampled without their rows, those of a group are read at once, then each
-gets its own."""
+"""Look-ahead: sample a group of batches, read their rows at once, then give each batch its own."""
 
 from __future__ import annotations
 
@@ -16,25 +15,23 @@ if TYPE_CHECKING:
 
 
 GROUPS = 3
-"""Groups whose rows are in memory at once: one is read, one fetched from, one has batches left in
-other threads."""
+"""Groups in memory at once: one being read, one fetched from, one with batches left in threads."""
 
 Item = tuple[int, Any]
-"""Number of a batch, and the batch as far as it is made."""
+"""A batch's number, and the batch so far."""
 
 
 class LookedAhead:
-    """The batches of an epoch, in order, through three stages: sampling, reading groups, fetching
-    from what was read.
+    """The batches of an epoch, in order, by three stages: sample, read groups, fetch from them.
 
-    Groups begin with one batch and double, so that the first batch is there soon.
+    Group sizes start at one batch and double, so that the first batch comes soon.
 
     Args:
         source: Numbered tickets.
         steps, recorder: The epoch's.
-        reader: Gives the windows.
-        threads: Threads that sample, and as many that fetch; 0: the reader of the batches does all.
-        ahead: Finished batches that may be in work or waiting.
+        reader: Makes the windows.
+        threads: Threads that sample, and the same number that fetch; 0: the reader does both.
+        ahead: Batches that may be in fetching or waiting.
         finish: See ``Stage``; not without threads.
     """
 
@@ -59,7 +56,7 @@ class LookedAhead:
             )
             self._fetched: Any = SerialStage(_each(self._loaded), fetch)
             return
-        # Sampling fills the next group while the one before it is loaded; and each thread has one.
+        # One group is loaded while the next is sampled; each thread has one more batch in work.
         most = 2 * reader.batches + threads
         self._sampled = Stage(source, sample, workers=threads, ahead=most, on_start=steps.on_start)
         self._loaded = Stage(
@@ -84,8 +81,8 @@ class LookedAhead:
     def close(self) -> None:
         """End all stages.
 
-        All are told to stop before any is joined: a thread of one stage, which draws its items from
-        the stage before, waits there until that one is stopped.
+        All are stopped before any is joined: a stage's thread may be waiting in the stage before
+        it, and wakes only when that one stops.
         """
         for stage in (self._sampled, self._loaded, self._fetched):
             stage.stop()
@@ -102,8 +99,7 @@ def _sample(steps: Steps[Any], recorder: EpochRecorder, item: Item) -> Item:
 def _groups(
     sampled: Iterator[Item], steps: Steps[Any], reader: WindowReader, at_end: Callable[[], object]
 ) -> Iterator[tuple[Windows, list[Item]]]:
-    """Groups of sampled batches with the windows that their reads were added to; an error comes
-    after its group."""
+    """Groups of sampled batches with windows of their reads; an error comes after its group."""
     size = 1
     while True:
         windows = reader.begin()
@@ -114,7 +110,7 @@ def _groups(
                 item = next(sampled)
                 windows.add(item[1].reads)
             except Exception as problem:
-                # Raised at the batch's own place: those that were sampled before it come first.
+                # Raised in order: batches sampled before it come first.
                 error = problem
                 break
             items.append(item)
@@ -129,7 +125,7 @@ def _groups(
 
 
 class _Loading:
-    """Reads the rows of one group after the other; those that the group before had are kept."""
+    """Reads the rows of each group; reuses those shared with the previous group."""
 
     def __init__(self, recorder: EpochRecorder) -> None:
         self._recorder = recorder
@@ -146,8 +142,7 @@ class _Loading:
         return group
 
     def finish(self) -> None:
-        """Let caches have the last group's rows, which most of its batches have read as misses;
-        keep it no longer."""
+        """Feed the last group's rows to the caches and drop it; most batches missed them."""
         before = self._before
         self._before = None
         if before is not None:
@@ -156,7 +151,7 @@ class _Loading:
 
 def _each(loaded: Iterator[tuple[Windows, list[Item]]]) -> Iterator[tuple[Item, Windows]]:
     for windows, items in loaded:
-        while items:  # Popped, so that a batch that was handed on is not kept alive here.
+        while items:  # popped, to not keep a delivered batch alive
             yield items.pop(0), windows
 
 

@@ -1,4 +1,4 @@
-"""Planner: what the parts of a loader need of the host's memory, and what each of them gets."""
+"""Planner: divides host memory among the parts of a loader."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ if TYPE_CHECKING:
 
 
 _PAGE = 4096
-"""Bytes that the system reads from a file at least."""
+"""Minimum bytes that the system reads from a file."""
 
 _MARGIN = 1.25
-"""Of room above what a trial took: it says what one batch takes, not what the largest does."""
+"""Factor of room above what a trial took, as later batches may be larger."""
 
 _MOST_RANKED = 128 << 20
 """Bytes of edges on disk that are all looked at for a ranking. RMAT of scale 22, 40 batches of
@@ -51,16 +51,16 @@ _MOST_RANKED = 128 << 20
 a ranking by a few batches; the second epoch took as long with either."""
 
 _STAGING = 30 << 20
-"""Three pinned buffers of 8 MiB for rows, and three of 2 MiB for blocks."""
+"""Pinned bytes: three buffers of 8 MiB for rows, three of 2 MiB for blocks."""
 
 _KERNELS = 40 << 20
-"""Of machine code that is loaded with the first rows read: 22 to 45 MB were measured."""
+"""Bytes of machine code loaded with the first read of rows; measured: 22 to 45 MB."""
 
 _taken: weakref.WeakKeyDictionary[Planner, int] = weakref.WeakKeyDictionary()
-"""Bytes that the plans of this process have given to loaders that are alive."""
+"""Bytes that this process's plans have given to live loaders."""
 
 _first_process = [0]
-"""Bytes that the process held when its first plan was made, with those of kernels."""
+"""Bytes that the process held at its first plan, kernels included."""
 
 # Guards both. A planner takes it while it has its own lock, and never the other way round; nothing
 # that is called under it plans. A fork lock: a child may plan while its parent did.
@@ -105,7 +105,7 @@ class _Rows:
 
 
 class Ranker:
-    """Ranks by the loader's policy, or where memory does not allow that by a few batches."""
+    """Ranks by the loader's policy, or by a few batches if memory is too small for that."""
 
     def __init__(self, workload: Workload, policy: Policy) -> None:
         self.workload = workload
@@ -118,8 +118,7 @@ class Ranker:
         return ranked
 
     def seed_reads(self, row_type: RowType) -> Tensor | None:
-        """Reads of each row as a seed, see ``Workload``; None where memory does not allow a number
-        for each."""
+        """Reads of each row as a seed, see ``Workload``; None if memory is too small for them."""
         return None if isinstance(self.policy, FewBatches) else self.workload.seed_reads(row_type)
 
     def fit(self, plan: MemoryPlan, graph: Graph, num_hops: int, *, given: bool) -> MemoryPlan:
@@ -152,7 +151,7 @@ class Ranker:
 
 
 class Planner:
-    """Divides a loader's memory once, when its first batch is asked for. Safe from any thread.
+    """Divides a loader's memory once, at its first batch. Thread-safe.
 
     What other loaders of this process have planned is theirs: it does not count as held by the
     process. Where nothing lies on disk there is nothing to divide, and a ``memory`` that was given
@@ -188,8 +187,7 @@ class Planner:
         self._plan: MemoryPlan | None = None
 
     def plan(self, options: PipelineOptions) -> MemoryPlan:
-        """The plan, made when it is first asked for; ValueError for memory below what one batch
-        needs."""
+        """The plan, made on first use; ValueError if memory is below what one batch needs."""
         with self._lock:
             if self._plan is None:
                 self._plan = self._made(options)
@@ -198,7 +196,7 @@ class Planner:
             return self._plan
 
     def prepare(self, options: PipelineOptions) -> None:
-        """Make the plan, and let the cache be filled by it; for the start of an epoch."""
+        """Make the plan and let the cache fill by it; called at the start of an epoch."""
         plan = self.plan(options)
         if not plan.reason and self._fields.accelerator is None:
             self._fields.allow(plan.cached, counts=not plan.ranked)
@@ -207,15 +205,15 @@ class Planner:
 
     @property
     def fills_beside(self) -> bool:
-        """Whether a thread may fill the cache beside batches: on the CPU, and not by a policy of
-        the user's own."""
+        """Whether a thread may fill the cache while batches are made: only on the CPU, and not with
+        a user's policy."""
         policy = self._ranker.policy
         return self._fields.accelerator is None and (
             ranks_all(policy) or isinstance(policy, FewBatches)
         )
 
     def after_first_step(self) -> None:
-        """Keep edges in memory where that spares reading them again and again.
+        """Keep edges in memory where that saves repeated reads.
 
         Where files and plan fit into memory the system keeps them; and what an epoch reads less
         often than twice is read when it is needed.
@@ -318,7 +316,7 @@ class Planner:
         )
 
     def _widths(self, files: list[_Rows]) -> list[tuple[int, int]]:
-        """Cached bytes of a row of all fields on disk, and the number of rows, for each type."""
+        """Cached bytes per row over all fields on disk, and the number of rows, by type."""
         counts = self._workload.num_rows
         types = dict.fromkeys(each.type for each in files if each.type in counts)
         return [
@@ -328,7 +326,7 @@ class Planner:
         ]
 
     def _cache_given(self, widths: list[tuple[int, int]], growing: int) -> int | None:
-        """Bytes of the cache, its tables included; None where they are what the plan leaves."""
+        """Bytes of the cache with its tables; None if it gets what the plan leaves."""
         cache = self._cache
         if cache is None:
             return 0
@@ -340,7 +338,7 @@ class Planner:
 
 
 def _disk_bytes(graph: Graph) -> int:
-    """Bytes of the edges that lie in files."""
+    """Bytes of edges in files."""
     cscs = [graph.csc_of(etype) for etype in graph.edge_types]
     return sum(
         array.nbytes for csc in cscs for array in (csc.indptr, csc.indices) if on_disk(array)
@@ -348,13 +346,13 @@ def _disk_bytes(graph: Graph) -> int:
 
 
 _SEEDS = 256
-"""Seeds that are tried, in batches of the loader's size: small batches differ more."""
+"""Seeds to try, in batches of the loader's size: small batches vary more."""
 
 _MOST_TRIALS = 8
-"""Batches of which the largest counts: the first batch of an epoch waits for them."""
+"""Maximum trial batches; few, as the first batch of an epoch waits for them."""
 
 _KEY = 0x706C616E
-"""The word "plan": keeps the keys of trials apart from those of batches."""
+"""The word "plan": separates the keys of trials from those of batches."""
 
 
 @dataclass(frozen=True)
@@ -376,8 +374,8 @@ class Trial:
 
     @classmethod
     def of(cls, now: Sampled, batch_size: int) -> Trial | None:
-        """Sample batches as a loader does, of seeds from all over; None where only a user's own
-        code can."""
+        """Sample batches as the loader does, of seeds spread over all; None if only user code
+        can."""
         if now.sampler is None:
             return None
         count = max(1, min(_MOST_TRIALS, _SEEDS // batch_size))
@@ -446,7 +444,7 @@ def _lengths(nodes: Tensor | Mapping[str, Tensor], graph: Graph) -> dict[str, in
 
 
 def _tensor_bytes(value: Any, seen: set[int]) -> int:
-    """Bytes of the memory behind all tensors in a batch, each storage once."""
+    """Bytes of all tensors in a batch, each storage counted once."""
     if isinstance(value, Tensor):
         storage = value.untyped_storage()
         if storage.data_ptr() in seen:  # Vertices of inner blocks are views of the outermost's.

@@ -1,5 +1,4 @@
-"""Stages: iterators with one source that do their work in threads, in order, ahead of their
-reader."""
+"""Stages: iterators that map work over a source in threads, in order, ahead of the reader."""
 
 from __future__ import annotations
 
@@ -24,15 +23,15 @@ S = TypeVar("S")
 T = TypeVar("T")
 
 _LOOK_SECONDS = 1.0
-"""Of waiting, after which the reader looks whether the threads live: one that the system has no
-memory for may just end, and nobody would ever notify."""
+"""Wait after which the reader checks that the threads live: one that runs out of memory may end
+without notifying."""
 
 
 _FORKED = "an iterator made before os.fork() must be read in the process that made it"
 
 
 class OwnReaderError(PipelineError):
-    """A stage is read in one of its own threads, whose item fails by it; the stage goes on."""
+    """A stage was read in one of its own threads; that item fails, the stage goes on."""
 
 
 @dataclass(frozen=True)
@@ -43,8 +42,7 @@ class _Failure:
 
 
 class SerialStage(Generic[S, T]):
-    """The same contract as :class:`Stage` without threads: works when asked, in the caller's
-    thread."""
+    """A :class:`Stage` without threads: works on demand, in the caller's thread."""
 
     def __init__(self, source: Iterator[S], work: Callable[[S], T]) -> None:
         self._source = source
@@ -62,7 +60,7 @@ class SerialStage(Generic[S, T]):
 
     @property
     def is_ready(self) -> bool:
-        """True: nothing but the work itself is left to wait for."""
+        """True: there is no thread to wait for."""
         return True
 
     def close(self) -> None:
@@ -73,11 +71,11 @@ class SerialStage(Generic[S, T]):
 
 
 class Relay:
-    """The same contract as :class:`Stage`: the results of one stage, and then those of another.
+    """Chains two stages: the results of the first, then those of the second.
 
     Args:
         first: Its results come first.
-        follow: Makes the other stage, in the thread of the reader who has had them.
+        follow: Makes the second stage, in the reader's thread, once the first has ended.
     """
 
     def __init__(self, first: Iterator[Any], follow: Callable[[], Iterator[Any]]) -> None:
@@ -101,7 +99,7 @@ class Relay:
 
     @property
     def is_ready(self) -> bool:
-        """Whether the next result is there."""
+        """Whether the next result is ready."""
         return bool(self._now.is_ready)
 
     def close(self) -> None:
@@ -113,15 +111,15 @@ class Relay:
 
 
 class AheadStage:
-    """The same contract as :class:`Stage` for work that another processor does: the caller's thread
-    begins it, some items ahead of the one that it takes.
+    """A :class:`Stage` for asynchronous work, as on a device: the caller's thread begins it some
+    items ahead.
 
     Args:
         source: Drawn from in order.
-        begin: Has an item's work begun; None where that cannot be.
-        work: Does the work of an item that could not be begun, when its turn has come.
-        abandon: Called with what was begun and will not be taken.
-        ahead: Items that are begun beyond the one that is taken.
+        begin: Begins an item's work; returns None if it cannot.
+        work: Does the work of an item that could not be begun, in its turn.
+        abandon: Called with begun items that will not be taken.
+        ahead: Items begun beyond the one that is taken.
     """
 
     def __init__(
@@ -139,7 +137,7 @@ class AheadStage:
         self._ahead = ahead
         self._pid = os.getpid()
         self._ended = False
-        # Each with whether it was begun.
+        # (whether it was begun, item)
         self._begun: deque[tuple[bool, Any]] = deque()
         self._abandon_all = partial(_abandon, self._begun, abandon, self._pid)
         weakref.finalize(self, self._abandon_all).atexit = False
@@ -173,7 +171,7 @@ class AheadStage:
         except StopIteration:
             self._ended = True
         except Exception as error:
-            # The reader gets it after what was before it.
+            # Raised in order, after the items before it.
             self._ended = True
             self._begun.append((False, _Failure(error)))
         else:
@@ -181,7 +179,7 @@ class AheadStage:
 
     @property
     def is_ready(self) -> bool:
-        """True: no thread is waited for."""
+        """True: there is no thread to wait for."""
         return True
 
     def close(self) -> None:
@@ -197,7 +195,7 @@ def _abandon(
 ) -> None:
     while begun:
         is_begun, item = begun.popleft()
-        # A forked child has nothing of the device.
+        # A forked child cannot use the device.
         if is_begun and os.getpid() == process:
             abandon(item)
 
@@ -329,7 +327,7 @@ class _Shared(Generic[S, T]):
     on_start: Callable[[int], object] | None
     on_change: Callable[[int, int], object] | None
     use: ThreadUse | None
-    helps: bool  # The reader works where it would have to wait.
+    helps: bool  # The reader works instead of waiting.
     finish: Callable[[int, Any], T] | None
 
     def __post_init__(self) -> None:
@@ -337,21 +335,21 @@ class _Shared(Generic[S, T]):
         self.pid = os.getpid()
         self._left = time.perf_counter()  # When the reader got its last result.
         self._draw_lock = threading.Lock()
-        # Reentrant: the collector may run `stop` in a thread that has it.
+        # Reentrant: the garbage collector may run `stop` in a thread that holds it.
         state_lock = threading.RLock()
-        # Results and the end: what the reader waits for.
+        # The reader waits on it for results and the end.
         self._changed = threading.Condition(state_lock)
-        # Room for another item, and the end: what the threads wait for.
+        # The threads wait on it for room and the end.
         self._room = threading.Condition(state_lock)
-        self._results: dict[int, Any] = {}  # By number; those that wait for the reader.
-        self._unfinished: dict[int, Any] = {}  # By number; what ``finish`` has yet to get.
+        self._results: dict[int, Any] = {}  # By number; waiting for the reader.
+        self._unfinished: dict[int, Any] = {}  # By number; waiting for ``finish``.
         self._next_to_finish = 0
-        self._is_finishing = False  # A thread is at it.
+        self._is_finishing = False  # A thread runs ``finish``.
         self._threads_ready = 0
         self._started = 0  # Items drawn; changes under both locks.
         self._delivered = 0
         self._ended = False  # Nothing more will be drawn.
-        self._stopped = False  # Nobody will read any more.
+        self._stopped = False  # Nothing more will be read.
 
     def draw(self) -> tuple[int, Any] | None:
         """The next item with its number, once there is room for it; None at the end."""
@@ -360,8 +358,8 @@ class _Shared(Generic[S, T]):
                 self._room.wait_for(
                     lambda: self._stopped or self._ended or (self._has_room and not self._rests)
                 )
-            # Not inside: the reader, who may want to draw, too, must not wait for the state lock
-            # while `source` runs. So another thread may have taken the room by now.
+            # Not under the state lock: the reader must not wait for that while `source` runs. So
+            # another thread may have taken the room by now.
             with self._draw_lock:
                 if self._stopped or self._ended:
                     return None
@@ -378,12 +376,12 @@ class _Shared(Generic[S, T]):
 
     @property
     def _has_room(self) -> bool:
-        # Without the state lock it may be seen too late that a result was delivered, never too
-        # early that an item was drawn: for that takes the draw lock.
+        # Safe with the draw lock alone: items are counted under it, and a delivery that is seen
+        # late only delays a draw.
         return self._started - self._delivered < self.ahead
 
     def _drawn(self) -> tuple[int, Any] | None:
-        """The next item with its number, None at the end; for who has the draw lock."""
+        """The next item with its number, None at the end; needs the draw lock."""
         try:
             item = next(self.source)
         except StopIteration:
@@ -403,7 +401,7 @@ class _Shared(Generic[S, T]):
             return _run(work or self.work, item)
         except BaseException as error:
             if not isinstance(error, Exception) and threading.current_thread() not in self.threads:
-                raise  # Ctrl-C in the reader's own work is not to wait for the batches before.
+                raise  # Ctrl-C in the reader's own work is raised at once, out of order.
             return _Failure(error)
 
     def ready(self) -> None:
@@ -420,27 +418,27 @@ class _Shared(Generic[S, T]):
             )
 
     def hand_over(self, number: int, result: Any) -> None:
-        """Put a thread's result, once it is finished; finish what is next, if nobody does."""
+        """Put a thread's result once finished; finish what is next unless a thread does."""
         if self.finish is None:
             self.put(number, result)
             return
         with self._changed:
             self._unfinished[number] = result
-            # Looked at and set under one lock: whoever finishes sees this result, or has left.
+            # Checked and set under one lock: a finishing thread sees this result, or has left.
             if self._is_finishing:
                 return
             self._is_finishing = True
         while (next_number := self._take_unfinished()) is not None:
             number, result = next_number
             if isinstance(result, _Failure):
-                # Nothing after it will be read, so nothing after it is finished.
+                # Nothing after a failure is read, so nothing is finished.
                 self.put(number, result)
                 return
             self.put(number, self.result_of(result, partial(self.finish, number)))
-            del next_number, result  # a batch that was handed on is not kept alive here
+            del next_number, result  # to not keep a delivered batch alive
 
     def _take_unfinished(self) -> tuple[int, Any] | None:
-        """The next result to finish with its number; None where it is not there yet."""
+        """The next result to finish with its number; None if it is not ready."""
         with self._changed:
             number = self._next_to_finish
             if self._stopped or number not in self._unfinished:
@@ -450,7 +448,7 @@ class _Shared(Generic[S, T]):
             return number, self._unfinished.pop(number)
 
     def put(self, number: int, result: Any) -> None:
-        """Hand a result over; a failure ends the drawing of more."""
+        """Hand over a result; after a failure nothing more is drawn."""
         with self._changed:
             if not self._stopped:
                 self._results[number] = result
@@ -461,12 +459,12 @@ class _Shared(Generic[S, T]):
             self._changed.notify_all()
 
     def fail(self, error: BaseException) -> None:
-        """Fail outside of any item: takes the place of the next one."""
+        """Fail outside any item; the error takes the place of the next one."""
         with self._draw_lock:
             self.put(self._count(), _Failure(error))
 
     def take(self) -> Any:
-        """The next result in order; waits for it, or works towards it."""
+        """The next result in order; waits for it, or works on an item meanwhile."""
         begin = time.perf_counter()
         while True:
             with self._changed:
@@ -486,7 +484,7 @@ class _Shared(Generic[S, T]):
             self.put(number, result)
 
     def _drawn_by_reader(self) -> tuple[int, Any] | None:
-        """An item for the reader to work on, with its number; None where it is to wait."""
+        """An item for the reader to work on, with its number; None if it has to wait."""
         if not (self.helps or self._rests) or not self._draw_lock.acquire(blocking=False):
             return None
         try:
@@ -497,9 +495,9 @@ class _Shared(Generic[S, T]):
             self._draw_lock.release()
 
     def _wait(self) -> None:
-        """Wait for a change, and see now and then whether all threads live."""
+        """Wait for a change; check now and then that all threads live."""
         with self._changed:
-            # What has changed since the reader looked was notified before it began to wait.
+            # Checked again: a change since the last check notified before this wait.
             if self.is_ready or self._stopped or (self._ended and self._delivered >= self._started):
                 return
             if self._changed.wait(timeout=_LOOK_SECONDS) or self._stopped:
@@ -512,8 +510,7 @@ class _Shared(Generic[S, T]):
                 )
 
     def _deliver(self, result: Any, asked: float) -> Any:
-        """Count a result that the reader gets, and wake who may work in its place; under the state
-        lock."""
+        """Count a delivered result and wake a thread for its place; needs the state lock."""
         self._delivered += 1
         self._tell()
         changed = False
@@ -524,14 +521,13 @@ class _Shared(Generic[S, T]):
         if self._rests:
             return result
         if changed:
-            self._room.notify_all()  # All of them have rested.
+            self._room.notify_all()  # All threads were resting.
         else:
             self._room.notify()
         return result
 
     def stop(self) -> None:
-        """Tell the threads to end; waits for nothing, and does nothing in a forked child, which has
-        none of them."""
+        """Tell the threads to end, without waiting; no-op in a forked child, which has none."""
         if self.pid == os.getpid():
             with self._changed:
                 self._stopped = True
@@ -550,7 +546,7 @@ class _Shared(Generic[S, T]):
                 thread.join(None if deadline is None else max(0.0, deadline - time.monotonic()))
 
     def _count(self) -> int:
-        """The number of the item that was just drawn; for who has the draw lock."""
+        """The number of the item just drawn; needs the draw lock."""
         with self._changed:
             self._started += 1
             self._tell()
@@ -578,7 +574,7 @@ def _worker(shared: _Shared[Any, Any], index: int) -> None:
 
 
 def _run(work: Callable[[S], T], item: S) -> T:
-    """Do the work; a StopIteration in it must not pass for the end of the source."""
+    """Do the work; a StopIteration in it must not look like the end of the source."""
     try:
         return work(item)
     except StopIteration as error:
@@ -586,11 +582,10 @@ def _run(work: Callable[[S], T], item: S) -> T:
 
 
 def _drop(shared: _Shared[Any, Any]) -> None:
-    """End the threads of a stage that nobody has any more.
+    """End the threads of a stage that was dropped.
 
-    After a ``break`` they are gone when the next line runs, unless an item takes longer. But the
-    garbage collector runs this in any thread, perhaps in one that holds a lock which the workers
-    wait for: so the wait has an end.
+    After a ``break`` they have ended by the next line, unless an item takes longer. The wait is
+    bounded: the garbage collector may run this in a thread that holds a lock the workers need.
     """
     shared.stop()
     shared.join(patience=0.5)
@@ -601,7 +596,7 @@ _running: weakref.WeakSet[_Shared[Any, Any]] = weakref.WeakSet()
 
 @atexit.register
 def _end_all() -> None:
-    """At exit no thread may be in a kernel or in torch any more."""
+    """Join all threads: at exit none may be in a kernel or in torch."""
     stages = list(_running)
     for shared in stages:
         shared.stop()

@@ -1,5 +1,4 @@
-"""What an epoch is made by: the steps of a batch, and the windows that several batches are read
-through."""
+"""The steps that make a batch, and the windows through which several batches read rows."""
 
 from __future__ import annotations
 
@@ -20,16 +19,16 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 Build = Callable[[Any, "Sequence[FieldRows | None]"], Any]
-"""Makes of a batch and its rows the batch that is delivered; see ``BatchSource.build``."""
+"""Builds the delivered batch from a batch and its rows; see ``BatchSource.build``."""
 
 
 class Sampled(NamedTuple):
-    """A sampled batch, which knows what it reads.
+    """A sampled batch and its reads.
 
     Attributes:
         batch: What the source has made so far.
-        reads: The rows that it needs, in the order in which ``deliver`` takes them.
-        after: The event that ids on an accelerator wait for.
+        reads: The rows it needs, in the order of ``deliver``.
+        after: The event after which ids on an accelerator may be read.
     """
 
     batch: Any
@@ -38,7 +37,7 @@ class Sampled(NamedTuple):
 
 
 class Fetched(NamedTuple):
-    """A sampled batch with its rows; None for a field that could not be read then."""
+    """A sampled batch with its rows; None for a field that could not be read."""
 
     batch: Any
     sampled: Sampled
@@ -46,11 +45,10 @@ class Fetched(NamedTuple):
 
 
 class FailedBatch(NamedTuple):
-    """What ``deliver`` gives for a batch on which a user's own function failed: the pass goes on
-    after it.
+    """Result of ``deliver`` when a user's function raised; the epoch continues.
 
     Attributes:
-        error: The function's error, which the reader gets.
+        error: The function's error, raised in the reader.
     """
 
     error: Exception
@@ -60,13 +58,14 @@ Send = Callable[[Sampled], Sampled]
 """Copies a sampled batch to an accelerator; see ``BatchSource.send``."""
 
 Finish = Callable[[Fetched, "EpochRecorder"], Fetched]
-"""Makes of a batch and its rows what is delivered, as a user's functions say; see
-``BatchSource.finish``."""
+"""Applies a user's functions to a batch with its rows; see ``BatchSource.finish``."""
 
 
 class BatchSource(Protocol[T_co]):
-    """Makes the batches of one kind of loader; must not refer to the loader, which its threads
-    would keep alive."""
+    """Makes the batches of one kind of loader.
+
+    Must not refer to the loader: its threads would keep the loader alive.
+    """
 
     @property
     def draw(self) -> Callable[[Ticket, EpochRecorder], Any] | None:
@@ -75,62 +74,57 @@ class BatchSource(Protocol[T_co]):
 
     @property
     def is_pure(self) -> bool:
-        """Whether preparing calls nothing that a user has written, so that the reader's thread may
-        do it, too."""
+        """Whether preparing runs no user code, so that the reader's thread may do it, too."""
 
     @property
     def looks_ahead(self) -> bool:
-        """Whether several batches may be sampled before their rows are read: ids are on the CPU."""
+        """Whether several batches may be sampled before rows are read; needs ids on the CPU."""
 
     @property
     def rereads(self) -> bool:
-        """Whether ``deliver`` finds out anew what to read where a read fails; else that is an
-        error."""
+        """Whether ``deliver`` lists its reads again when one fails; else that is an error."""
 
     @property
     def send(self) -> Send | None:
-        """Copies a batch that the CPU has sampled to an accelerator, in any thread before its rows
-        are read: these find their ids there. None: there is nothing to copy, or it follows later.
+        """Copies a batch sampled on the CPU to an accelerator, in any thread.
 
-        It may be repeated, where an accelerator's memory was short.
+        Runs before rows are read, as they are read by ids on the accelerator. Repeated when the
+        accelerator runs out of memory. None: nothing to copy, or it is copied later.
         """
 
     @property
     def build(self) -> Build | None:
-        """Work in any thread once the rows are read, which gives the batch that ``deliver`` gets;
-        None: there is none.
+        """Builds the batch for ``deliver`` once rows are read, in any thread; None: no such step.
 
-        It may be repeated, where an accelerator's memory was short.
+        Repeated when the accelerator runs out of memory.
         """
 
     @property
     def finish(self) -> Finish | None:
-        """Serial, in-order step in the threads once a batch is built, for a user's functions of
-        batches; None: there is none.
+        """Serial, in-order step for a user's functions on a built batch; None: no such step.
 
-        Without threads it is not called: ``deliver`` does the same.
+        Runs in the threads. Without threads it is not called: ``deliver`` does the same.
         """
 
     def sample(self, drawn: Any, recorder: EpochRecorder) -> Sampled:
-        """Sample a batch and list its reads; a pure function, called by any thread."""
+        """Sample a batch and list its reads. Pure; called from any thread."""
 
     def deliver(
         self, batch: Any, rows: Sequence[Tensor] | None, recorder: EpochRecorder
     ) -> T_co | FailedBatch:
-        """The finished batch; called by the reader, in order.
+        """The finished batch; called in order, in the reader's thread.
 
-        ``rows`` are those of its reads as the fields are now; None with :attr:`rereads` where one
-        failed.
+        ``rows`` are the current rows of its reads; None if a read failed and :attr:`rereads`.
         """
 
 
 @dataclass(frozen=True)
 class WindowReader:
-    """Source of windows, and how large they may be.
+    """Makes windows, and limits their size.
 
     Attributes:
-        batches: Most batches of a group, at least 1.
-        nbytes: Bytes of one group's rows, of ``GROUPS`` that may be in memory at once.
+        batches: Maximum batches per group, at least 1.
+        nbytes: Maximum bytes of one group's rows; ``GROUPS`` groups may be in memory at once.
         begin: Begins a group's windows.
     """
 
@@ -145,23 +139,22 @@ class Steps(Generic[T]):
 
     Args:
         sample, draw, is_pure, finish: See :class:`BatchSource`.
-        fetch: Reads the rows of a sampled batch, through windows if there are any; in any thread.
+        fetch: Reads the rows of a sampled batch, through windows if any; in any thread.
         deliver: The finished batch, in the reader's thread.
-        windows: Called when an epoch begins: where to read the rows of several batches at once;
-            None: in each batch.
+        windows: Called when an epoch begins; gives the reader of several batches' rows, or None
+            to read batch by batch.
         on_start: Called with the worker's number in each thread.
         before_first_batch: Called when an epoch begins.
-        after_first_step: Called once, when the second batch is asked for: the first has been
-            computed with.
-        fill: Called once, after that: fills the cache.
-        fills_beside: Whether a thread may do so beside the batches, where rows are read for several
-            of them.
-        mark: Records an event in the reader's stream, before and after each batch, to tell how long
-            a device waited.
-        settle: Called when a pass ends, to wait for a device's work and count it.
-        program: Makes batches in the reader's thread, by one launch on a device each; None: threads
+        after_first_step: Called once, when the second batch is requested, so after the first
+            training step.
+        fill: Fills the cache; called once, after that.
+        fills_beside: Whether a thread may fill it while batches are made, with windows.
+        mark: Records an event in the reader's stream before and after each batch, to measure how
+            long a device waited.
+        settle: Called when an epoch ends, to wait for a device's work and count it.
+        program: Makes each batch by one launch on a device, in the reader's thread; None: threads
             make them.
-        shrink: Gives up half of what is cached on a device; returns whether there was anything.
+        shrink: Frees half of the cache on a device; returns whether anything was cached.
     """
 
     sample: Callable[[Any, EpochRecorder], Sampled]

@@ -1,4 +1,4 @@
-"""ThreadUse: finds out by trying whether threads make batches faster than the reader itself."""
+"""ThreadUse: measures whether threads make batches faster than the reader itself."""
 
 from __future__ import annotations
 
@@ -6,54 +6,50 @@ from collections import deque
 from statistics import median
 
 _GROUP = 4
-"""Items whose mean is one measurement. Threads hand items over in bursts, several at once after a
-long wait, so that single items say little."""
+"""Items averaged into one measurement. Threads deliver in bursts, so single items say little."""
 
 _TRIED = 24
-"""Items of a trial, six groups. With four groups, two long pauses in one trial decided it."""
+"""Items per trial: six groups. With four, two long pauses could decide a trial."""
 
 _KEPT = 512, 16384
-"""Items for which a choice is kept, at first and at most; twice as many each time it proves right.
-A trial costs at most 24 slower items, so 512 bound that at a few percent, and what two pauses of
-the system have decided wrongly is soon mended."""
+"""Items for which a choice is kept, at first and at most; doubled each time it proves right.
+A trial costs at most 24 slower items: a few percent of 512. A wrong choice is soon corrected."""
 
 _LATEST = 64
-"""Groups that a measurement of a kept choice looks back on."""
+"""Latest groups from which a kept choice is measured."""
 
 _MUCH_WORSE = 1.5
-"""A trial ends after two groups where both took this many times as long."""
+"""A trial ends after two groups if both were this many times slower."""
 
 _GAIN = 0.95
-"""Threads must take less than this share of the reader's time: they take a second processor."""
+"""Threads must take less than this share of the reader's time, as they use a second CPU."""
 
 _AHEAD_SECONDS = 5e-5
-"""Of waiting for an item: below, threads are ahead of the reader."""
+"""Wait per item below which threads are ahead of the reader."""
 
 _SLOW_READER_SECONDS = 1e-3
-"""Between items: above, the few microseconds by which threads slow a reader down do not count."""
+"""Time per item above which the few microseconds that threads cost the reader do not matter."""
 
 _LONG_SECONDS = 1e-2
-"""Of waiting for an item: above, handing it over (0.1 to 0.3 ms) is little of it. With 2 ms, items
-of 3 ms never went to a trial, and threads that took half as long again were kept."""
+"""Wait per item above which the hand-over (0.1 to 0.3 ms) is negligible. With 2 ms, items of 3 ms
+were never tried, and threads that were 1.5x slower were kept."""
 
 
 class ThreadUse:
-    """Chooses between threads, ahead of the reader, and the reader itself when it asks; whichever
-    is faster.
+    """Chooses the faster of two: threads that prefetch, or the reader on demand.
 
-    To hand an item over takes two threads 0.1 to 0.3 ms, most of it waits for the interpreter's
-    lock, which is more than a small batch takes; and while threads want that lock, all that the
-    reader does takes longer. Both are tried in turn, and again after a while. The time of an item
-    is the median over groups of items: the system interrupts a process for milliseconds, and a mean
-    would let one such pause decide.
+    A hand-over between threads takes 0.1 to 0.3 ms, mostly waiting for the GIL: more than a small
+    batch takes. Threads that contend for the GIL also slow the reader down. Both are tried in turn,
+    and again after a while. The time of an item is the median over groups: with a mean, one
+    scheduler pause of milliseconds would decide.
 
     Attributes:
-        rests: The threads rest, the reader does everything.
+        rests: Whether the threads rest and the reader does everything.
     """
 
     def __init__(self) -> None:
         self.rests: bool = False
-        # Seconds an item, of threads and of the reader; None until they were tried.
+        # Seconds per item; None until tried.
         self._of_threads: float | None = None
         self._of_reader: float | None = None
         self._is_trial = True
@@ -68,12 +64,12 @@ class ThreadUse:
         self._waits: deque[float] = deque(maxlen=_LATEST)
 
     def note(self, waited: float, before: float, skipped: int) -> bool:
-        """Take note of an item; returns whether the choice has changed.
+        """Record an item; returns whether the choice has changed.
 
         Args:
-            waited: Seconds that the reader waited for it, or worked for it.
-            before: Seconds that the reader did other things since it got the item before.
-            skipped: Items after a change that do not count: they were begun before.
+            waited: Seconds that the reader waited for it, or worked on it.
+            before: Seconds that the reader spent elsewhere since the previous item.
+            skipped: Items after a change that do not count, as they were begun before it.
         """
         self._count += 1
         counted = self._count - skipped
@@ -90,14 +86,13 @@ class ThreadUse:
         if counted < (_TRIED if self._is_trial else self._kept):
             if not self._is_trial or counted != 2 * _GROUP or other is None:
                 return False
-            # Both: one pause of the system must not end a trial.
+            # Both, so that one scheduler pause does not end a trial.
             if min(self._totals) < _MUCH_WORSE * other:
                 return False
         return self._choose(median(self._totals), median(self._waits), other)
 
     def _choose(self, seconds: float, wait: float, other: float | None) -> bool:
-        """End a trial, or the time for which a choice was kept; returns whether the choice has
-        changed."""
+        """End a trial or a kept choice; returns whether the choice has changed."""
         self._start_over()
         if self.rests:
             self._of_reader = seconds
@@ -106,7 +101,7 @@ class ThreadUse:
             is_ahead = wait < _AHEAD_SECONDS and seconds > _SLOW_READER_SECONDS
             # Long waits are no reason to keep threads that a trial has found slower.
             is_long = wait > _LONG_SECONDS and (other is None or seconds < other)
-            if is_ahead or is_long:  # Nothing to be won by a trial.
+            if is_ahead or is_long:  # A trial could win nothing.
                 self._is_trial = False
                 self._kept = _KEPT[0]
                 return False
@@ -116,7 +111,7 @@ class ThreadUse:
             if is_better:
                 self._kept = _KEPT[0]
                 return False
-            # Back to the choice before, which has proved right.
+            # Back to the previous choice, which proved right.
             self._kept = min(2 * self._kept, _KEPT[1])
         else:
             self._is_trial = True

@@ -1,4 +1,4 @@
-"""The protocol of samplers, and the base of those that go from seeds to neighbours hop by hop."""
+"""Base of all samplers, and of those that expand seeds hop by hop."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ..graph.graph import EdgeType, Graph
     from .hop import Picker
 
-# Settings that change nothing about how often a vertex is expected to be read.
+# Settings that do not change how often a vertex is expected to be read.
 _SAME_READS = ("batch_dependency",)
 
 
@@ -33,13 +33,11 @@ class MiniBatchSampler:
     """Base of all samplers: turns seeds into a mini-batch, as a pure function of graph, seeds and
     key.
 
-    Subclasses are frozen dataclasses (see :attr:`cache_key`) and may be called from any number of
-    threads.
+    Subclasses are frozen dataclasses (see :attr:`cache_key`) and thread-safe.
 
     Attributes:
-        seeds_are_vertices: Whether seeds are vertices (their rows are read as such), not edges or
-            pairs of them.
-        disjoint: A tree for each seed: a vertex found from two seeds is there twice.
+        seeds_are_vertices: Whether seeds are vertices, whose rows are read; else edges or pairs.
+        disjoint: Whether each seed has its own tree: a vertex found from two seeds occurs twice.
     """
 
     seeds_are_vertices: bool = True
@@ -47,8 +45,7 @@ class MiniBatchSampler:
 
     @property
     def hops(self) -> HopSampler | None:
-        """The sampler of the hops from vertices to their neighbours: this one or one inside; None:
-        not known."""
+        """The sampler of the hops to neighbours: this one or one inside; None if unknown."""
         return None
 
     @property
@@ -58,27 +55,27 @@ class MiniBatchSampler:
 
     @property
     def trees_per_seed(self) -> int:
-        """Most disjoint trees that one seed is the root of, where trees are disjoint."""
+        """Maximum trees rooted at one seed, if trees are disjoint."""
         return 1
 
     @property
     def cache_key(self) -> Hashable:
-        """Equal for samplers that sample the same from the same graph; caches are shared by it."""
+        """Equal for samplers that sample the same from the same graph; the key of shared caches."""
         settings: Any = self
         names = [field.name for field in fields(settings) if field.name not in _SAME_READS]
         return type(self), *(_hashable(getattr(self, name)) for name in names)
 
     def seed_rates(self, seeds: Any, batch_size: int) -> dict[str, Tensor] | None:
-        """Probability of each vertex to be in the first frontier of a batch of ``batch_size`` of
-        the seeds.
+        """Probability of each vertex to be in the first frontier of a batch of ``batch_size``
+        seeds.
 
         Returns:
-            Vertex type to float64, shape ``(num_nodes,)``; None where seeds are the frontier.
+            Vertex type to float64, shape ``(num_nodes,)``; None if seeds are the frontier.
         """
         return None
 
     def sample(self, graph: Graph, seeds: Any, key: int = 0) -> Any:
-        """Sample one mini-batch; safe from any number of threads at once."""
+        """Sample one mini-batch; thread-safe."""
         raise NotImplementedError
 
 
@@ -96,14 +93,13 @@ MOST_SMALL_FANOUT = 2**18  # a set of picks is that large, even where no seed dr
 def check_per_hop(
     name: str, entries: Any, check: Callable[[Any, int], int], *, least: int = 1
 ) -> tuple[int | dict[EdgeType, int], ...]:
-    """The checked entries of all hops; in a mapping 0 is allowed, for an edge type that draws
-    nothing.
+    """The checked entries of all hops; a mapping may have 0, for edge types without picks.
 
     Args:
         name: Name of the argument, for errors.
         entries: A number, or a mapping from edge type to numbers, for each hop.
         check: Returns a number as an int, or raises, given the number and its lower bound.
-        least: Lower bound of a number outside of a mapping; with 0 there may be no entries at all.
+        least: Lower bound of a number outside a mapping; with 0 entries may be empty.
 
     Raises:
         ValueError: There is no entry.
@@ -120,7 +116,7 @@ def check_per_hop(
 
 
 def check_prob(prob: object) -> None:
-    """Raise TypeError for what is no name of an edge field, nor None."""
+    """Raise TypeError unless ``prob`` is a name of an edge field or None."""
     if prob is not None and not isinstance(prob, str):
         raise TypeError(f"prob must be the name of an edge field, got {prob!r}")
 

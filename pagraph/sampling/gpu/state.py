@@ -1,5 +1,4 @@
-"""Steps, state and sizes of a batch that a device makes, as its host sends and reads them, and the
-arrays that it consists of."""
+"""Plan, state words and sizes of a batch sampled on a device, and the arrays it consists of."""
 
 from __future__ import annotations
 
@@ -20,12 +19,12 @@ if TYPE_CHECKING:
     from ...graph.graph import Graph
 
 ROW = 4
-"""Words of a row of the state, see kernels.py."""
+"""Words per row of the state; see kernels.py."""
 KEY = 2
 """The word of a row that holds a key."""
 DAMAGED = 3
-"""The word that is set where the graph's arrays lead out of the graph."""
-# Edges: 80 to 130 MB; above, waiting some 20 us for the real size is the better deal.
+"""The word that is set if the graph's arrays point outside the graph."""
+# Edges: 80 to 130 MB; above, waiting some 20 us for the real size is cheaper.
 _SIZE_FIRST = 1 << 22
 
 
@@ -35,10 +34,9 @@ class Step(NamedTuple):
     Attributes:
         relation: Number of the edge type; ``src`` and ``dst`` of the vertex types.
         picks: Edges per vertex; -1 takes all, 0 none.
-        is_drawn: Whether anything is launched: where no vertex can draw there is nothing to do.
-        begin_at, end_at: Words of the state that bound the vertices that draw; ``begin_at`` is -1
-            where they begin with the first one.
-        known_at, out_at: Words that say how many vertices of ``src`` are known before and after it.
+        is_drawn: Whether a kernel is launched; not if no vertex can draw.
+        begin_at, end_at: Words that bound the vertices that draw; ``begin_at`` -1: from the first.
+        known_at, out_at: Words with the number of known ``src`` vertices before and after it.
         edges_at, key_at: Words of its edges and of its random key.
     """
 
@@ -56,28 +54,26 @@ class Step(NamedTuple):
 
 
 class Plan:
-    """The steps of a batch, hop by hop, that of the seeds first, and the words of its state; see
-    kernels.py.
+    """The steps of a batch, hop by hop from the seeds, and its state words; see kernels.py.
 
     Args:
         picks: Picks per vertex in each hop along each edge type; -1 takes all, 0 none.
         replace: Whether with replacement.
-        once: Whether a hop draws for what the hop before found; else for all known vertices.
-        ends: Numbers of the vertex types that each edge type joins, sources first.
+        once: Whether a hop draws only for vertices found by the previous hop; else for all known.
+        ends: (source, destination) vertex type numbers of each edge type.
         seeded: Whether there may be seeds of each vertex type.
-        trees: Whether each seed has a tree of its own, or shares one; with ``once`` alone.
+        trees: Whether sampled as trees, one per seed or shared by seeds; only with ``once``.
         latest: Whether only the latest edges of a row may be drawn, where they have times.
         limits: Rows of numbers by tree that follow the seeds.
-        since: For each edge type the row of the limit that its edges' times are above; 0: there is
-            none.
+        since: For each edge type, the row of the lower limit of its edges' times; 0: no limit.
 
     Attributes:
         hops: The steps of each hop.
-        known_at: Words that say how many vertices of each type are known before each hop, and at
-            the end.
+        known_at: Words with the number of known vertices of each type, before each hop and at the
+            end.
         words: Words of a batch's state before its seeds.
         seeds_in, edges_in: Where among them the seeds of each type, and the edges of each step are.
-        sizes_at: Words that say a size.
+        sizes_at: Words that hold a size.
     """
 
     def __init__(
@@ -115,7 +111,7 @@ class Plan:
             found = [False] * types
             steps = []
             for relation, (src, dst) in enumerate(ends):
-                # With one type, each hop has its words in any case: they are its sizes.
+                # Untyped: every hop is drawn, as its words are the sizes of its block.
                 is_drawn = not self.is_typed or (of_hop[relation] != 0 and drawing[dst])
                 step = Step(
                     relation,
@@ -146,38 +142,36 @@ class Plan:
 
     @property
     def steps(self) -> list[Step]:
-        """Those of all hops, in order."""
+        """The steps of all hops, in order."""
         return [step for hop in self.hops for step in hop]
 
     def most_edges(self, step: Step, drawing: int) -> int | None:
-        """Edges that so many vertices may draw, if buffers are to be made for so many; None: the
-        size is read."""
+        """Upper bound of drawn edges, to size buffers; None: none, or too large; read the size."""
         most = drawing * step.picks
         return most if step.picks >= 0 and most <= _SIZE_FIRST else None
 
     def size(self, counts: Sequence[int]) -> int:
-        """Words of the state of a batch of so many seeds of each type."""
+        """Words of the state of a batch with these seed counts."""
         return self.words + (1 + self.limits) * sum(counts)
 
     def reads_no_size(self, counts: Sequence[int], limits: Sequence[int]) -> bool:
-        """Whether no step of a batch of so many seeds of each type has a size that the host must
-        read first."""
+        """Whether no step of a batch with these seed counts waits for a size on the host."""
         room = Room(self, counts, limits)
         room.go_on()
         return room.is_through
 
 
 class Room:
-    """The most vertices of each type that a batch may know, and that may draw, step by step.
+    """Upper bounds of known and of drawing vertices of each type, step by step.
 
     Args:
         plan: The steps.
         counts: Seeds of each type.
-        limits: Vertices of each type that there may be in all.
+        limits: Maximum vertices of each type.
 
     Attributes:
-        known: At most so many vertices of each type are known.
-        drawing: At most so many draw in this hop.
+        known: Maximum known vertices of each type.
+        drawing: Maximum vertices that draw in this hop.
     """
 
     def __init__(self, plan: Plan, counts: Sequence[int], limits: Sequence[int]) -> None:
@@ -191,11 +185,11 @@ class Room:
 
     @property
     def is_through(self) -> bool:
-        """Whether no step is left."""
+        """Whether all steps are done."""
         return self._number == len(self._steps)
 
     def copy(self) -> Room:
-        """The same, to look ahead."""
+        """A copy, to look ahead."""
         room = Room(self._plan, self.known, self._limits)
         room._number = self._number
         room.drawing = list(self.drawing)
@@ -203,7 +197,7 @@ class Room:
         return room
 
     def grow(self, edges: int) -> None:
-        """One step further, along at most so many edges."""
+        """Advance one step, with at most this number of edges."""
         step = self._steps[self._number]
         src = step.src
         limit = self._limits[src]
@@ -215,7 +209,7 @@ class Room:
             self._found = [0] * len(self._found)
 
     def go_on(self) -> None:
-        """Up to the next step whose size is read."""
+        """Advance to the next step whose size is read."""
         while not self.is_through:
             step = self._steps[self._number]
             most = 0
@@ -227,8 +221,7 @@ class Room:
             self.grow(most)
 
     def needs(self, edges: int | None = None) -> list[int]:
-        """Vertices of each type that may be known when a size is read next; ``edges``: those of
-        this step."""
+        """Maximum known vertices of each type at the next size read; ``edges``: of this step."""
         ahead = self.copy()
         if edges is not None:
             ahead.grow(edges)
@@ -236,7 +229,7 @@ class Room:
         return ahead.known
 
     def read(self, words: Sequence[int]) -> None:
-        """Take the real sizes, in the middle of a step, from the words of the state."""
+        """Replace bounds by the real sizes from the state, in the middle of a step."""
         step = self._steps[self._number]
         hop = self._number // self._plan.num_relations
         before = self._plan.known_at[hop]

@@ -15,7 +15,7 @@ from .layerwise import _ROWS_AHEAD, _S11, unit
 _ONE = 2.0**53  # the numbers in [0, 1) are 53 random bits over this
 _TOLERANCE = 1e-4  # DGL's, for one row's variance and for the size of the layer
 _PLAIN_STEPS = 24  # fixed-point steps before Newton's: rows that are nearly complete take thousands
-# More than the search ever takes; this ends it where rounding makes it swing.
+# More than the search ever takes; ends it if rounding makes it oscillate.
 _MOST_STEPS = 1000
 
 
@@ -79,11 +79,9 @@ def row_sums(weights, starts, offsets, sums):
 
 @kernel
 def scales_by_weight(frontier, starts, offsets, weights, fanout, known, scales, room):
-    """The scales where weights stand for ``pi``: they depend on the vertex alone, and are kept in
-    ``known``.
+    """The scales if weights stand for ``pi``: they depend on the vertex alone; kept in ``known``.
 
-    ``known`` is 0 where there is none yet. Threads may fill it at once: whoever does writes the
-    same number.
+    ``known`` is 0 where not computed. Threads may race to fill it: all write the same number.
     """
     for i in range(len(starts)):
         scales[i] = known[frontier[i]]
@@ -109,8 +107,7 @@ def scales_by_weight(frontier, starts, offsets, weights, fanout, known, scales, 
 
 @kernel
 def largest_scales(local_ids, offsets, starts, weights, scales, out):
-    """For each candidate the largest scale (times weight, if there are any) over its edges to the
-    frontier."""
+    """For each candidate the largest scale (times weight, if any) of its edges to the frontier."""
     out[:] = 0.0
     for i in range(len(starts)):
         shift = starts[i] - offsets[i]
@@ -124,8 +121,8 @@ def solve_scales(local_ids, starts, offsets, weights, reciprocals, fanout, sums,
     """Scale each row so that its estimate's variance is that of ``fanout`` uniform draws (the
     paper's equation 22).
 
-    Weights are divided by their row's sum, lest the squares of very large or small ones leave the
-    range of float64. ``reciprocals`` are those of ``pi`` (0 where that is 0); ``room`` is scratch,
+    Weights are divided by their row's sum, as squares of very large or small ones overflow or
+    underflow float64. ``reciprocals`` are those of ``pi`` (0 where that is 0); ``room`` is scratch,
     twice the largest row.
     """
     for i in range(len(starts)):
@@ -180,8 +177,8 @@ def _solve_row(squares, inverses, target, scale):
 
 @kernel
 def _sum_at_least(squares, inverses, least):
-    """The sum of ``squares * max(inverses, least)``; four at a time, since one sum would wait for
-    each addition."""
+    """The sum of ``squares * max(inverses, least)``; with four accumulators, as one would wait
+    for each addition."""
     a = 0.0
     b = 0.0
     c = 0.0
