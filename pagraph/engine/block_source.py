@@ -338,7 +338,8 @@ def _counts(batch: _Batch) -> tuple[int, int, int]:
         edges = 0
         for block in batch.blocks:
             edges += block.indices.shape[0]
-        inputs = batch.input_nodes.shape[0]
+        # As `input_nodes` has it, without the call.
+        inputs = batch.blocks[0].src_nodes.shape[0] if batch.blocks else seeds
     else:
         seeds = sum(len(nodes) for nodes in batch.output_nodes.values())
         edges = sum(block.num_edges for block in batch.blocks)
