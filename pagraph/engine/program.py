@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from ..accelerator.accelerator import is_out_of_memory
+from ..errors import PipelineError
 from ..features.gpu.reachable import MOST_PARTS
 from ..features.padding import Padding
 from ..sampling.gpu.state import DAMAGED, lengths, words_of
@@ -295,7 +296,7 @@ class DeviceProgram:
                 if self._sampler.is_by_fields and self._sampler.has_changed:
                     return None  # The long way places the graph anew.
                 given = front.given(ticket.key, wanted)
-            except (KeyError, TypeError, ValueError):
+            except (KeyError, TypeError, ValueError, PipelineError):
                 return None  # The long way raises it in the batch's turn.
             if given is None:
                 return None

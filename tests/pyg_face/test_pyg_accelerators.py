@@ -289,3 +289,34 @@ def test_on_a_gpu_for_a_stream_of_the_users(make, workers):
         loader.set_epoch(0)
     loader.close()
     assert not any(tensor.is_pinned() for tensor in plain_tensors(data))
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("options", [{}, {"disjoint": True}, {"time_attr": "time"}], ids=str)
+@pytest.mark.parametrize("typed", [False, True])
+def test_sampled_on_a_gpu_in_one_launch(typed, options):
+    """In trees and in time, too; each batch is kept."""
+    data = HeteroData()
+    counts = {"a": 900, "b": 500} if typed else {"a": 900}
+    for name, count in counts.items():
+        data[name].x = torch.randn(count, 5)
+        data[name].time = torch.arange(count) % 50
+    for src in counts:
+        for dst in counts:
+            ends = [torch.randint(0, counts[name], (6000,)) for name in (src, dst)]
+            data[src, "to", dst].edge_index = torch.stack(ends)
+    settings = {"num_neighbors": [5, 3], "batch_size": 32, "seed": 1, "shuffle": True}
+    settings |= {"input_nodes": ("a", None), **options}
+    loaders = [
+        NeighborLoader(
+            data, device="cuda", sampling_device=where, cache=0.4, cache_policy="degree", **settings
+        )
+        for where in ("cuda", "cpu")
+    ]
+    found, expected = ([batch for _ in range(3) for batch in loader] for loader in loaders)
+    assert "one launch" in loaders[0].sampling_placement
+    for batch, wanted in zip(found, expected, strict=True):
+        assert_same(batch.cpu(), wanted.cpu())
+    for loader in loaders:
+        loader.close()
