@@ -5,7 +5,7 @@ The CPU stands in for the device (``HostAccelerator``; Triton's interpreter runs
 small random graph, three hops, a field and a label, a cache of a fifth of the rows,
 ``transfer="zero-copy"``, which is what a GPU takes; "types": two vertex types with a field each,
 three edge types and two hops; "trees in time": a tree for each seed, edges by their vertices'
-times; "weights": edges drawn by weight. By path:
+times. By path:
 
 - calls of pagraph's named functions a batch in the reader's thread, ``prefetch=0``, as
   ``per_batch.py`` counts them, and kernels that are launched one by one. What is recorded
@@ -131,7 +131,6 @@ def made_graph(data):
     graph = pagraph.Graph.from_coo(*data.edge_index, data.num_nodes)
     graph.ndata["feat"] = data.x
     graph.ndata["label"] = data.y
-    graph.edata["weight"] = torch.arange(graph.num_edges) % 5
     return graph
 
 
@@ -144,7 +143,7 @@ def made_loader(data, path, device, prefetch):
     return pagraph.Loader(
         graph,
         torch.arange(graph.num_nodes),
-        pagraph.NeighborSampler([4, 3, 2], prob="weight" if "weights" in path else None),
+        pagraph.NeighborSampler([4, 3, 2]),
         fields=["feat"],
         labels=["label"],
         prefetch=prefetch,
@@ -197,8 +196,6 @@ PATHS = (
     "PyG, types, on a CPU",
     "PyG, trees in time, device samples",
     "PyG, trees in time, CPU samples",
-    "core, weights, device samples",
-    "core, weights, CPU samples",
 )
 COMMON = {"batch_size": 16, "shuffle": True, "seed": 0}
 TYPES = (("buyer", "buys", "good"), ("good", "bought", "buyer"), ("good", "like", "good"))
