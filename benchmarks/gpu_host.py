@@ -67,16 +67,18 @@ class Counted(HostAccelerator):
     def recorded(self, work):
         again = super().recorded(work)
 
-        def replay():
-            if self.skips:
-                return
+        def work_again():
             self.is_replaying = True
             try:
                 again()
             finally:
                 self.is_replaying = False
 
-        replay()  # as CUDA does, which compiles the kernels before it captures them
+        def replay():
+            if not self.skips:
+                work_again()
+
+        work_again()  # as CUDA does, which compiles the kernels before it captures them
         return replay
 
 

@@ -404,11 +404,11 @@ CASES = [
         r"is free: prefetch, batch_size or cache must be smaller",
     ),
     Case(
-        'edge attributes, or others that PyG selects, with `sampling_device="cuda"` of a PyG loader',
-        sampled_there_for_pyg(edge_attr=torch.rand(500)),
+        'attributes that PyG selects, with `sampling_device="cuda"` of a PyG loader',
+        sampled_there_for_pyg(edge_attr=torch.rand(500, requires_grad=True)),
         ValueError,
-        "sampling on a device needs data whose attributes are vertices' alone, in tensors on the "
-        "CPU without gradients",
+        "sampling on a device needs data whose attributes are those of vertices or edges, in "
+        "tensors on the CPU without gradients",
     ),
     Case(
         "edges to leave out on the GPU",

@@ -358,12 +358,20 @@ class Joiner:
 
     @property
     def selects(self) -> bool:
-        """Whether PyG selects any attribute of a batch, by the latest levels."""
+        """Whether PyG selects anything but plain tensors by edge, by the latest levels."""
         levels = self._levels
-        if self.is_remote or levels is None or levels.selected:
+        if self.is_remote or levels is None:
             return True
-        values = [(name, value_of(self._view.data, name)) for name in levels.fields]
+        if any(name not in levels.by_edge for name in levels.selected):
+            return True
+        names = [*levels.fields, *levels.by_edge]
+        values = [(name, value_of(self._view.data, name)) for name in names]
         return any(plain_rows(name, value, self._arrays) is None for name, value in values)
+
+    @property
+    def selects_edges(self) -> bool:
+        """Whether PyG selects attributes of edges, by the latest levels."""
+        return self._levels is not None and bool(self._levels.by_edge)
 
     def declare(self) -> None:
         """Declare the attributes that will be read, so that one cache is planned for all."""

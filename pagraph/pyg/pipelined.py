@@ -284,6 +284,9 @@ class Pipelined(LoaderControls, Prepared, Generic[D]):
         beside = [torch.int64] if times is None else [torch.int64, times.dtype]
         if there is None and times is not None:
             return None
+        # What edges have is selected on the CPU.
+        if there is not None and self._joiner.selects_edges:
+            return None
         if any(dtype.itemsize not in (4, 8) for dtype in beside):
             return None
         options = self._engine.epochs.options
@@ -323,9 +326,11 @@ class Pipelined(LoaderControls, Prepared, Generic[D]):
             raise ValueError(f"{needs}shapes='sampled', got 'fixed'")
         if self._joiner.selects:
             raise ValueError(
-                f"{needs}data whose attributes are vertices' alone, in tensors on the CPU without "
-                "gradients"
+                f"{needs}data whose attributes are those of vertices or edges, in tensors on the "
+                "CPU without gradients"
             )
+        if self._joiner.selects_edges:
+            check_named(wanted, "edges with attributes")
         # Imported here: the CPU does not need the device's kernels.
         from ..sampling.gpu.sampler import DeviceSampler
 

@@ -248,6 +248,8 @@ class SubgraphSource:
         self._whole: tuple[Levels, bool] | None = None
         # Whether the CPU samples nevertheless. Set once, by any thread.
         self._declines = view.transform_sampler_output is not None
+        # Selected on the CPU, for which the thread that joins the batch waits for the device.
+        self._selects_edges = joiner.selects_edges
         # Our sampler is a pure function. A user's own is called by one thread at a time, across all
         # loaders that share it.
         self._is_ours = view.is_ours
@@ -358,7 +360,7 @@ class SubgraphSource:
             reading = self._joiner.plan(output, hop_ends)
         finally:
             recorder.spent("sampling", begin)
-        if reading.levels is None or reading.versions:
+        if reading.levels is None or (reading.versions and not self._selects_edges):
             # Attributes were added that PyG selects, so the CPU samples from now on.
             self._declines = True
             return None

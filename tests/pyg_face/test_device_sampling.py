@@ -389,6 +389,55 @@ def with_attribute(name):
     return data
 
 
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("cls", [NeighborLoader, LinkNeighborLoader])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"weight_attr": "w"},
+        {"weight_attr": "w", "disjoint": True, "replace": True},
+        {"time_attr": "t"},
+    ],
+    ids=str,
+)
+def test_attributes_of_edges(device, options, cls, workers):
+    """Weights and times of edges among them, which draw; written to in between."""
+    data = with_attribute("w")
+    data.t = torch.arange(E) % 11
+    data.edge_attr = torch.rand(E, 2)
+    options = {"num_workers": workers, "cls": cls, "batch_size": 24, **options}
+    if cls is LinkNeighborLoader:
+        options |= {"neg_sampling": "binary", "edge_label_index": data.edge_index[:, :60]}
+    if "time_attr" in options:
+        given = "input_time" if cls is NeighborLoader else "edge_label_time"
+        options[given] = torch.arange(N) % 13
+    there = made(data, sampling_device=device, **options)
+    assert there.sampling_placement == "device"
+    assert made(data, **options).sampling_placement.startswith("host: ")
+    others = made(data, sampling_device="cpu", **options)
+    assert_all_same(there, others)
+    data.w.mul_(torch.arange(E) % 3)
+    data.edge_attr = data.edge_attr + 1
+    assert_all_same(there, others, epochs=1)
+    there.close()
+
+
+def test_attributes_of_edges_of_several_types(device):
+    data = hetero()
+    for number, store in enumerate(data.edge_stores[:3]):
+        store.w = torch.rand(store.num_edges)
+        if number:
+            store.edge_attr = torch.rand(store.num_edges, 2)
+    data.edge_stores[3].w = torch.ones(9)
+    options = {"input_nodes": ("a", None), "weight_attr": "w", "num_workers": 2}
+    there = made(data, sampling_device=device, **options)
+    others = made(data, sampling_device="cpu", **options)
+    for batch, other in zip(there, others, strict=True):
+        assert_same_typed(batch, other)
+    there.close()
+
+
 def data_with_gradients():
     """Which PyG selects, as it does what is on a device."""
     data = data_of()
@@ -396,10 +445,15 @@ def data_with_gradients():
     return data
 
 
+def edges_with_gradients():
+    data = data_of()
+    data.edge_attr = torch.ones(E, requires_grad=True)
+    return data
+
+
 REASONS = [
-    (data_with_gradients, {}, "attributes are vertices' alone, in tensors on the CPU"),
-    (lambda: with_attribute("edge_attr"), {}, "attributes are vertices' alone"),
-    (lambda: with_attribute("w"), {"weight_attr": "w"}, "attributes are vertices' alone"),
+    (data_with_gradients, {}, "those of vertices or edges, in tensors on the CPU"),
+    (edges_with_gradients, {}, "those of vertices or edges, in tensors on the CPU"),
     (data_of, {"subgraph_type": "induced"}, "directional samples, got 'induced'"),
     (data_of, {"subgraph_type": "bidirectional"}, "directional samples, got 'bidirectional'"),
     (data_of, {"shapes": "fixed"}, "shapes='sampled', got 'fixed'"),
