@@ -133,10 +133,10 @@ class NeighborLoader(Pipelined[D], _pyg.NeighborLoader):
             the sampling. Without it, both follow ``torch.manual_seed``, the order as in PyG.
         device: Where batches are delivered. Default: where their attributes are.
         sampling_device: ``"cpu"``, or the CUDA device that is also ``device``, which then samples.
-            That needs data without edge attributes, and directional samples; batches are the same.
-            ``"auto"`` is the device for a ``Data`` if possible, with the graph in its memory or in
-            pinned host memory, and the CPU for a ``HeteroData``, trees and times.
-            ``loader.sampling_placement`` has the choice, and the reason.
+            That needs attributes that are plain tensors, and directional samples; batches are the
+            same. ``"auto"`` is the device for a ``Data`` if possible, with the graph in its memory
+            or in pinned host memory, and the CPU for a ``HeteroData``, trees, times, weights and
+            edges with attributes. ``loader.sampling_placement`` has the choice, and the reason.
         batch_dependency: Number of batches of an epoch for which a vertex keeps its draws, so that
             successive batches share many rows. 1: independent batches, as in PyG. Each batch alone
             has the same distribution as with 1. Not for disjoint subgraphs; see
