@@ -169,8 +169,12 @@ def test_the_detector_sees_memory_that_is_not_recorded(detector, monkeypatch):
         "hand_over",
         lambda self, tensors, ready: self.current_stream.wait_for(ready),
     )
-    train(detector)
-    assert any("is freed, user used it and was not recorded" in race for race in detector.races)
+    # Not where, by chance, whoever frees all of it has waited for the user.
+    for _ in range(5):
+        train(detector)
+        if any("is freed, user used it and was not recorded" in race for race in detector.races):
+            return
+    pytest.fail(f"no such race among {detector.races}")
 
 
 def test_the_detector_sees_a_buffer_that_is_filled_again_too_early(detector, monkeypatch):
