@@ -84,12 +84,12 @@ def assert_same(batch, expected):
             assert batch[name] == value, name
 
 
-def assert_all_same(loader, others, epochs=2):
+def assert_all_same(loader, others, epochs=2, same=assert_same):
     """All batches are kept: none is changed by those after it."""
     found = [batch for _ in range(epochs) for batch in loader]
     expected = [batch for _ in range(epochs) for batch in others]
     for batch, other in zip(found, expected, strict=True):
-        assert_same(batch, other)
+        same(batch, other)
 
 
 def made_in_one_launch(loader):
@@ -256,10 +256,7 @@ def test_several_types(device, num_neighbors, dtype, workers):
     assert loaders[0].sampling_placement.startswith("device; batches are")
     auto = NeighborLoader(data, num_neighbors, sampling_device="auto", **settings)
     assert auto.sampling_placement.startswith("host: several types")
-    found = [batch for _ in range(3) for batch in loaders[0]]
-    expected = [batch for _ in range(3) for batch in loaders[1]]
-    for batch, other in zip(found, expected, strict=True):
-        assert_same_typed(batch, other)
+    assert_all_same(*loaders, epochs=3, same=assert_same_typed)
     assert made_in_one_launch(loaders[0]) >= 3 or num_neighbors == (-1, 2)
     loaders[0].close()
 
@@ -273,9 +270,7 @@ def test_one_type_that_has_a_name(device, options):
     options = {"input_nodes": ("a", None), "prefetch": 0, **options}
     there = made(data, sampling_device=device, **options)
     others = made(data, sampling_device="cpu", **options)
-    for _ in range(3):
-        for batch, other in zip(there, others, strict=True):
-            assert_same_typed(batch, other)
+    assert_all_same(there, others, epochs=3, same=assert_same_typed)
     assert made_in_one_launch(there) >= 5
     there.close()
 
@@ -329,9 +324,7 @@ def test_trees_and_times_of_several_types(device, options):
     options = {"input_nodes": ("a", torch.arange(0, 40, 2)), "num_workers": 2, **options}
     there = made(data, sampling_device=device, **options)
     others = made(data, sampling_device="cpu", **options)
-    for _ in range(4):
-        for batch, other in zip(there, others, strict=True):
-            assert_same_typed(batch, other)
+    assert_all_same(there, others, epochs=4, same=assert_same_typed)
     assert made_in_one_launch(there) >= 2
     there.close()
 
@@ -433,8 +426,7 @@ def test_attributes_of_edges_of_several_types(device):
     options = {"input_nodes": ("a", None), "weight_attr": "w", "num_workers": 2}
     there = made(data, sampling_device=device, **options)
     others = made(data, sampling_device="cpu", **options)
-    for batch, other in zip(there, others, strict=True):
-        assert_same_typed(batch, other)
+    assert_all_same(there, others, epochs=1, same=assert_same_typed)
     there.close()
 
 

@@ -191,9 +191,7 @@ class DeviceSampler:
         """Whether the fields of weights or times are others than those that batches were drawn by
         last; raises what ``sample`` does."""
         placed = self._placed
-        if placed is None or not self.is_by_fields:
-            return False
-        return placed.topology.drawn != self._drawn_by()
+        return placed is not None and placed.topology.drawn != self._drawn_by()
 
     def sample(
         self,
@@ -240,8 +238,6 @@ class DeviceSampler:
         type, and the rows of limits, if there are any. Arguments and errors are those of
         :meth:`sample`; seeds are in range."""
         if isinstance(seeds, Tensor):
-            if not self._sampler.disjoint:
-                return [seeds], None
             seeds = {self._graph.only_node_type: seeds}
         placed = self._placed
         if placed is None:
