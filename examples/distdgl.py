@@ -127,6 +127,9 @@ def main():
     if graph.rank() == 0:
         print(f"test accuracy {counts[0] / counts[1]:.4f}", flush=True)
     if not alone:
+        # First the model, which refers to the group: if it freed it, torch would join gloo's
+        # threads with the GIL held, and could wait forever for one that needs it.
+        del parallel
         dist.destroy_process_group()
 
 

@@ -110,6 +110,9 @@ def run(rank, meeting, parts, options, counts):
                 flush=True,
             )
     counts[rank] = torch.tensor([correct(model, data, part.test), len(part.test)])
+    # First the model, which refers to the group: if it freed it, torch would join gloo's threads
+    # with the GIL held, and could wait forever for one that needs it.
+    del parallel
     dist.destroy_process_group()
 
 

@@ -69,10 +69,9 @@ class Server:
                     job = self._fork()
                     if job is not None:
                         return job
-                else:  # a client that was killed: so is what it stands for
+                elif key.data in self._clients:  # one that was killed: so is what it stands for
                     self._events.unregister(key.fileobj)
-                    if key.data in self._clients:
-                        os.kill(key.data, signal.SIGKILL)
+                    os.kill(key.data, signal.SIGKILL)
 
     def _end(self):
         for pid in self._clients:

@@ -9,9 +9,12 @@ import atexit
 import functools
 import os
 import shlex
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -64,3 +67,36 @@ def _printed(arguments: list[str], folder: Path, timeout: float) -> str:
         f"{arguments[:2]}\nexit code {done.returncode}\n{done.stdout}{done.stderr}"
     )
     return done.stdout
+
+
+def ended(processes: Sequence[subprocess.Popen], seconds: float) -> list[tuple[str, str, int]]:
+    """Output, errors and exit code of each process, once all have ended.
+
+    Raises:
+        AssertionError: Some run longer. It shows what each has said, and where those in Python are
+            if ``PYTHONFAULTHANDLER`` is set for them.
+    """
+    said = [("", "")] * len(processes)
+
+    def read(number: int) -> None:
+        said[number] = processes[number].communicate()
+
+    # All at once: one whose pipe is full would wait for one that is read first.
+    readers = [
+        threading.Thread(target=read, args=(number,), daemon=True)
+        for number in range(len(processes))
+    ]
+    deadline = time.monotonic() + seconds
+    for reader in readers:
+        reader.start()
+    for reader in readers:
+        reader.join(max(0, deadline - time.monotonic()))
+    late = [number for number, reader in enumerate(readers) if reader.is_alive()]
+    for number in late:
+        processes[number].send_signal(signal.SIGABRT)
+    for number in late:
+        readers[number].join(10)
+        processes[number].kill()
+        readers[number].join(10)
+    assert not late, f"processes {late} did not end within {seconds} s: {said}"
+    return [(*texts, process.returncode) for texts, process in zip(said, processes, strict=True)]

@@ -3,7 +3,6 @@ shared memory."""
 
 import contextlib
 import subprocess
-import time
 
 _PREPARE = "mount -t tmpfs tmpfs /dev/shm && ip link set lo up && echo ready && exec sleep 120"
 
@@ -60,17 +59,3 @@ def _run(*command):
     done = subprocess.run(command, capture_output=True, text=True, timeout=10)
     if done.returncode:
         raise OSError(done.stderr)
-
-
-def results(processes, seconds):
-    """Exit code and output of each process, as (code, text); those that take longer are killed."""
-    deadline = time.monotonic() + seconds
-    found = []
-    try:
-        for process in processes:
-            text, _ = process.communicate(timeout=max(0.1, deadline - time.monotonic()))
-            found.append((process.returncode, text))
-    finally:
-        for process in processes:
-            process.kill()
-    return found

@@ -6,8 +6,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from fresh_processes import forked_python
-from machines import results, two_machines
+from fresh_processes import ended, forked_python
+from machines import two_machines
 
 from pagraph.datasets import citation, sbm, write_graph
 from pagraph.partition import partition_graph, write_dgl
@@ -29,7 +29,7 @@ def write_parts(folder, num_parts):
 
 
 def environment(**more):
-    return {**os.environ, "OMP_NUM_THREADS": "1", **more}
+    return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONFAULTHANDLER": "1", **more}
 
 
 def accuracy(output):
@@ -93,9 +93,9 @@ def test_two_machines_with_a_part_each(machines, tmp_path):
         machines[i % 2].start(*arguments, env=environment(**dist, **role), **pipes)
         for i, role in enumerate(roles)
     ]
-    found = results(processes, 200)
-    assert [code for code, _ in found] == [0] * 4, found
-    output = "".join(text for _, text in found)
+    found = ended(processes, 200)
+    assert [code for _, _, code in found] == [0] * 4, found
+    output = "".join(text for text, _, _ in found)
     assert accuracy(output) > LEAST
     for part in range(2):  # each trains on its own part's training vertices, and on all of them
         batches = -(-len(partition.train_of(part)) // 64)

@@ -15,7 +15,7 @@ from pathlib import Path
 # This is also run as a script, from its own folder.
 sys.path.append(str(Path(__file__).parents[1]))
 
-from fresh_processes import forked_python
+from fresh_processes import ended, forked_python
 
 TIMEOUT = 120
 
@@ -77,21 +77,12 @@ def machines(*commands):
         env |= {"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
         started.append(subprocess.Popen([forked_python(), *program(arguments)], env=env, **pipes))
-    return ended(started)
+    return ended(started, TIMEOUT)
 
 
 def several(count, *arguments):
     """Run a program in ``count`` processes that nobody watches over."""
-    return ended(start(count, *arguments))
-
-
-def ended(started):
-    """Output, errors and exit code of each process, once all ended."""
-    try:
-        return [(*process.communicate(timeout=TIMEOUT), process.returncode) for process in started]
-    finally:
-        for process in started:
-            process.kill()
+    return ended(start(count, *arguments), TIMEOUT)
 
 
 def environment():
@@ -107,6 +98,7 @@ def environment():
         "OMP_WAIT_POLICY": "passive",
         "PYTHONPATH": path,
         "PYTHON_EXEC": forked_python(),
+        "PYTHONFAULTHANDLER": "1",
     }
 
 
@@ -183,6 +175,25 @@ def killed_once(folder, out, settings):
         )
 
 
+def outlive(folder, out, settings):
+    """A model is freed after its process group; says how many of gloo's threads run before and
+    after that."""
+    import torch
+
+    from pagraph.train.distributed import data_parallel, joined_world
+
+    def running():
+        names = [task.read_text() for task in Path("/proc/self/task").glob("*/comm")]
+        return sum("gloo" in name for name in names)
+
+    with joined_world(device="cpu") as world:
+        model = data_parallel(torch.nn.Linear(2, 1), world)
+        model(torch.ones(1, 2)).sum().backward()
+    before = running()
+    del model
+    sys.stdout.write(f"{before} {running()}")
+
+
 class Counter:
     """Counts batches."""
 
@@ -197,7 +208,12 @@ class Counter:
         assert record.ranks
 
 
-SCENARIOS = {"train_all": train_all, "die": die, "killed_once": killed_once}
+SCENARIOS = {
+    "train_all": train_all,
+    "die": die,
+    "killed_once": killed_once,
+    "outlive": outlive,
+}
 
 if __name__ == "__main__":
     name, folder, out, *more = sys.argv[1:]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from fresh_processes import forked_python
+from fresh_processes import ended, forked_python
 from processes import environment, program
 from test_two_machines import Machines, machines  # noqa: F401  # a fixture
 
@@ -73,14 +73,10 @@ def test_two_machines_train_with_the_parts_that_were_copied(
                 text=True,
             )
         )
-    try:
-        ended = [process.communicate(timeout=200) for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
-    for process, (out, error) in zip(processes, ended, strict=True):
-        assert process.returncode == 0, out + error
-    (first, _), (second, _) = ended
+    found = ended(processes, 200)
+    for out, error, code in found:
+        assert code == 0, out + error
+    (first, _, _), (second, _, _) = found
     assert "4 processes" in first and "epoch 5/5" in first
     assert second == ""
     for node in ("node0", "node1"):

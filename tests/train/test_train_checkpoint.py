@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 import torch
 from community import community_graph
-from fresh_processes import forked_python
+from fresh_processes import ended, forked_python
 from processes import TIMEOUT, environment, start
 from torch.utils._pytree import tree_flatten
 
@@ -211,17 +211,6 @@ def folder(tmp_path_factory):
     return path
 
 
-def finished(processes):
-    """What the processes said, once they ended."""
-    try:
-        return [
-            (*process.communicate(timeout=TIMEOUT), process.returncode) for process in processes
-        ]
-    finally:
-        for process in processes:
-            process.kill()
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_killed_in_the_middle_of_an_epoch(folder, tmp_path, count):
@@ -244,16 +233,16 @@ def test_killed_in_the_middle_of_an_epoch(folder, tmp_path, count):
         whole = [forked_python(), "-u", "-m", "pagraph", "train", *map(str, command(name))]
         return [subprocess.Popen(whole, env=environment(), stdout=-1, stderr=-1, text=True)]
 
-    for _, errors, code in finished(begin("whole")):
+    for _, errors, code in ended(begin("whole"), TIMEOUT):
         assert code == 0, errors
     processes = begin("cut")
     for line in processes[0].stdout:
         if line.startswith("epoch 3/"):
             break
     processes[-1].kill()
-    finished(processes)
+    ended(processes, TIMEOUT)
     assert len(saved(tmp_path / "cut")["records"]) in (2, 3, 4)
-    (said, errors, code), *_ = finished(begin("cut"))
+    (said, errors, code), *_ = ended(begin("cut"), TIMEOUT)
     assert code == 0, errors
     assert re.search(r"^resuming after epoch [234]/6$", said, re.MULTILINE)
     assert_the_same(saved(tmp_path / "cut"), saved(tmp_path / "whole"))

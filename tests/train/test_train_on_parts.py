@@ -7,6 +7,7 @@ import shutil
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -474,3 +475,13 @@ class TestTheCommand:
         assert killed == -9
         assert code == 0, errors
         assert said.startswith("rank 0: another process ended or did not answer: ")
+
+    @pytest.mark.skipif(
+        not Path("/proc/self/task").exists(), reason="needs Linux's list of threads"
+    )
+    def test_a_model_that_is_freed_last_joins_no_threads(self):
+        """Torch would join gloo's with the GIL held, for which one of them may wait."""
+        ((said, errors, code),) = several(1, "outlive", "-", "-")
+        assert code == 0, errors
+        before, after = map(int, said.split())
+        assert before == after > 0

@@ -9,7 +9,7 @@ import subprocess
 import pytest
 import torch
 from community import community_graph
-from fresh_processes import forked_python
+from fresh_processes import ended, forked_python
 from processes import environment, program
 from test_train_checkpoint import assert_the_same, saved
 
@@ -130,28 +130,19 @@ def test_a_link_that_is_cut_ends_both_sides_and_a_restart_goes_on(machines, tmp_
             for number in range(2)
         ]
 
-    def ended(processes):
-        try:
-            return [
-                (*process.communicate(timeout=180), process.returncode) for process in processes
-            ]
-        finally:
-            for process in processes:
-                process.kill()
-
-    for _, errors, code in ended(both("whole")):
+    for _, errors, code in ended(both("whole"), 180):
         assert code == 0, errors
     processes = both("cut")
     for line in processes[0].stdout:
         if line.startswith("epoch  3/"):
             break
     machines.cut()
-    for rank, (_, errors, code) in enumerate(ended(processes)):
+    for rank, (_, errors, code) in enumerate(ended(processes, 180)):
         assert code == 1  # torchrun's own
         (error,) = re.findall(r"^Error: .*$", errors, re.MULTILINE)
         assert error.startswith(f"Error: rank {rank}: another process ended or did not answer: ")
     machines.mend()
-    for (said, errors, code), rank in zip(ended(both("cut")), range(2), strict=True):
+    for (said, errors, code), rank in zip(ended(both("cut"), 180), range(2), strict=True):
         assert code == 0, errors
         assert len(re.findall(r"^resuming after epoch +\d+/25$", said, re.MULTILINE)) == 1 - rank
     for number in range(2):
