@@ -254,8 +254,8 @@ class HopSampler(MiniBatchSampler):
         raise NotImplementedError
 
     def fanout_hops(self, graph: Graph) -> FanoutHops | None:
-        """The hops, if one kernel call can draw them all: uniformly, or in proportion to ``prob``.
-        None otherwise."""
+        """The hops if one kernel call can draw them all, uniformly or in proportion to ``prob``;
+        else None."""
         return None
 
     @cached_property
@@ -287,8 +287,8 @@ class HopSampler(MiniBatchSampler):
     def pick(
         self, graph: Graph, hop: Hop, number: int, edge_type: EdgeType, field: EdgeField
     ) -> HopEdges:
-        """Draw the edges of one type in hop ``number``; none for an empty frontier or without a
-        picker."""
+        """Draw the edges of one type in hop ``number``; none if the frontier is empty or there is
+        no picker."""
         picker = self.picker(graph, number, edge_type, field) if len(hop.frontier) else None
         if picker is not None:
             return picker.pick(hop)
@@ -486,7 +486,7 @@ def seeds_by_type(graph: Graph, seeds: Tensor | Mapping[str, Tensor]) -> Mapping
 
 
 def own_fields(graph: Graph) -> EdgeField:
-    """The graph's own edge fields."""
+    """A function that returns the graph's own edge fields; None for a missing one."""
     return lambda edge_type, name: graph.edge_fields(edge_type).get(name)
 
 
