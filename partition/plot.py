@@ -1,4 +1,4 @@
-"""Plots of partitions: vertices of each part, or replication of each method; need matplotlib."""
+"""Plots of partitions, by matplotlib: vertices of each part, or replication of each method."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from ..system.checks import StrPath
 from ..system.units import short_count
 from .report import PartitionReport
 
-# Colours of Okabe and Ito, which the colour-blind can tell apart; hops fade with distance.
+# Colours of Okabe and Ito, safe for colour-blind readers; hops fade with distance.
 _TRAIN = "#0072b2"
 _EVALUATED = "#00795a"
 _HOPS = ("#d55e00", "#f0a35e", "#f7cfa6", "#fbe6d0")
-_MOST_HOPS = len(_HOPS)  # with more, the last colour is all the remaining hops
-# Parts from which bars touch: gaps of a pixel or two would flicker.
+_MOST_HOPS = len(_HOPS)  # with more, the last colour stands for all remaining hops
+# Most parts with gaps between bars; narrower gaps of a pixel or two would look uneven.
 _SPACED = 40
-# Parts up to which each has its number, below the axis and above its bar; more would overlap.
+# Most parts with numbers below and above each bar; more would overlap.
 _NUMBERED = 16
 
 
 def save_plot(report: PartitionReport, path: StrPath, *, title: str = "") -> None:
-    """Plot the vertices of each part: training vertices, and what each hop adds.
+    """Plot the vertices of each part: training vertices, and those that each hop adds.
 
-    ``path`` appears whole or not at all.
+    Written atomically.
 
     Raises:
         ValueError: ``path`` does not end in ``.png``, ``.svg`` or ``.pdf``.
@@ -37,7 +37,7 @@ def save_plot(report: PartitionReport, path: StrPath, *, title: str = "") -> Non
 def save_comparison_plot(
     reports: Sequence[PartitionReport], path: StrPath, *, title: str = ""
 ) -> None:
-    """Plot the replication factor of methods with equal numbers of parts; raises as
+    """Plot the replication factors of methods with the same number of parts; raises as
     :func:`save_plot`."""
     _save(path, lambda: _comparison_figure(reports, title))
 
@@ -50,7 +50,7 @@ def _save(path: StrPath, draw: Any) -> None:
 def _parts_figure(report: PartitionReport, title: str) -> Any:
     from matplotlib.figure import Figure
 
-    # Wider with the parts, but not wider than a page can show.
+    # Grows with the number of parts, up to the width of a page.
     inches = min(14.0, 7.0 + 0.18 * report.num_parts)
     figure = Figure(figsize=(inches, 5.2), layout="constrained")
     axes = figure.subplots()
@@ -61,7 +61,7 @@ def _parts_figure(report: PartitionReport, title: str) -> Any:
         values = [counts(part) for part in report.parts]
         axes.bar(places, values, width, bottom=below, color=color, label=label, zorder=3)
         below = [low + value for low, value in zip(below, values, strict=True)]
-    # The least that parts of equal size could hold.
+    # The smallest possible size of equal parts.
     even = report.covered / report.num_parts
     dashes = (0, (5, 3))
     axes.axhline(even, color=INK, lw=1.2, ls=dashes, label="all, if nothing were copied", zorder=4)
@@ -101,14 +101,14 @@ def _comparison_figure(reports: Sequence[PartitionReport], title: str) -> Any:
         axes.barh(names, values, 0.66, left=begins, color=color, label=label, zorder=3)
         begins = [begin + value for begin, value in zip(begins, values, strict=True)]
     most = max(begins)
-    # White behind the words hides the grid; below the bars in z-order, should they meet.
+    # A white box behind the text hides the grid; its z-order is below the bars, if they overlap.
     ground = {"facecolor": "white", "edgecolor": "none", "pad": 1.5}
     for place, report in enumerate(order):
         end = begins[place] + 0.012 * most
         axes.text(end, place, _beside(report), va="center", bbox=ground, zorder=2)
-    axes.invert_yaxis()  # barh begins at the bottom, the best method belongs on top
+    axes.invert_yaxis()  # so that the best method is at the top
     axes.set(
-        xlim=(0, 1.32 * most),  # room for the words beside the longest bar
+        xlim=(0, 1.32 * most),  # room for the text next to the longest bar
         xlabel="replication factor: vertices of all parts / vertices of the graph",
     )
     _finish(figure, axes, title, f"{order[0].shape_text} by method", grid="x", step=1)
@@ -125,14 +125,14 @@ def _beside(report: PartitionReport) -> str:
 
 
 def _layers(reports: Sequence[PartitionReport]) -> list[tuple[str, str, Any]]:
-    """Segments of a bar: label, colour, and the count of a part."""
+    """Segments of a bar: label, colour, and a function from a part to its count."""
     layers: list[tuple[str, str, Any]] = [("training vertices", _TRAIN, lambda part: part.train)]
     if any(part.evaluated for report in reports for part in report.parts):
         layers.append(("validation and test", _EVALUATED, lambda part: part.evaluated))
     hops = max(report.hops for report in reports)
     shown = hops if hops <= _MOST_HOPS else _MOST_HOPS - 1
     for hop in range(shown):
-        # A slice, not an index: reports may differ in hops. The default binds this pass's `hop`.
+        # A slice, since a report may have fewer hops. The default argument binds this `hop`.
         label = f"found by hop {hop + 1}"
         layers.append((label, _HOPS[hop], lambda part, hop=hop: sum(part.halo[hop : hop + 1])))
     if shown < hops:
@@ -142,19 +142,20 @@ def _layers(reports: Sequence[PartitionReport]) -> list[tuple[str, str, Any]]:
 
 
 def _finish(figure: Any, axes: Any, name: str, rest: str, *, grid: str, step: int) -> None:
-    """Set title, grid and legend; ``step`` -1 lists the last layer first, as it is drawn on top."""
+    """Set title, grid and legend; ``step`` -1 reverses the legend, since the last layer is on
+    top."""
     title = f"{name}: {rest}" if name else rest
     figure.suptitle(title, weight="bold")
     axes.grid(axis=grid, color=RULE, lw=0.7)
     lighten(axes)
     axes.set_axisbelow(True)
     handles, labels = axes.get_legend_handles_labels()
-    # Outside: bars leave no free corner.
+    # Outside the axes, as bars leave no free corner.
     place = {"loc": "upper left", "bbox_to_anchor": (1.01, 1.0), "borderaxespad": 0.0}
     axes.legend(handles[::step], labels[::step], frameon=False, **place)
 
 
 def _total(count: int) -> str:
-    """A count above a bar."""
-    # Three digits of large ones: wider texts of neighbouring bars would touch.
+    """The text of a count above a bar."""
+    # Three digits for large counts; longer texts of adjacent bars would touch.
     return f"{count:,}" if count < 10_000 else short_count(float(f"{count:.3g}"))

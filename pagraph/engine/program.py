@@ -1,5 +1,5 @@
-"""DeviceProgram: makes batches by one recorded launch each, of seeds that a device samples from or
-of arrays that the CPU has sampled."""
+"""DeviceProgram: makes each batch by one recorded launch on a device, from seeds or from the CPU's
+sample."""
 
 from __future__ import annotations
 
@@ -37,29 +37,37 @@ if TYPE_CHECKING:
     from ..stats.stats import EpochRecorder
     from .envelope import Envelope
 
-_LEARNED = 16  # batches, of which the sizes are those of the envelope
-_SETTLING = 4  # batches, after which fields that were cached anew are read through the cache
+_LEARNED = 16  # batches whose sizes make the envelope
+# Least number of batches to make kernel by kernel while an epoch cannot be recorded. By then a
+# cache that is filled after the first step is read from.
+_SETTLING = 4
 _LEAST_MARGIN = 0.02
 _SIGMAS = 4
 _NEARLY = 1.25
-"""A bound of so many envelopes is taken in its place: then nothing can overflow there."""
-_OFTEN = 200  # batches, of which one may overflow on the average
+"""If the upper bound of a size is at most this factor above the learned one, the bound is used:
+then that size cannot overflow."""
+_OFTEN = 200  # if more than one batch in this many overflows, sizes are learned again
 _MOST_PINNED = 64 << 20
-"""Bytes of pinned memory that all batches on their way may take. A batch of 1024 seeds with fan-out
+"""Most pinned memory of all batches in flight, in bytes. A batch of 1024 seeds with fan-outs
 15,10,5 of RMAT 22 has 8 MB of arrays, and with 2 threads and prefetch=2 there are 5."""
 
 
 @dataclass(eq=False)
 class Begun:
-    """A batch that the device has been told to make.
+    """A batch that was enqueued on the device.
 
-    It may be dropped at any time: by an epoch that ends early, of which threads are not told, or
-    where Ctrl-C comes between two steps.
+    May be dropped at any time: an epoch that ends early does not notify its threads, and Ctrl-C may
+    come between any two steps.
 
     Attributes:
-        origin: The ticket of a batch that the device samples, or the ``Sampled`` of the CPU.
-        lanes: Its lane, until that is given back.
-        held: Holds the memory that is read.
+        origin: The ticket if the device samples, else the CPU's ``Sampled``.
+        recording: What makes it.
+        lanes: Its lane; empty once that is given back.
+        slab: The batch's own memory, uint8, 1-D.
+        made_for: The stream for which ``slab`` was allocated.
+        begun, ready: Events before and after its work.
+        fields: How each field is read.
+        held: Keeps the memory that is read alive.
     """
 
     origin: Any
@@ -73,13 +81,13 @@ class Begun:
     held: list[object]
 
     def close(self) -> None:
-        """Give the lane back once the device is through; safe to call twice."""
+        """Wait for the device, then give the lane back; safe to call twice."""
         if self.lanes:
             self.ready.wait()
             self.recording.give_back(self.lanes)
 
     def __del__(self) -> None:
-        if self.lanes and self.recording.pid == os.getpid():  # A child has no device.
+        if self.lanes and self.recording.pid == os.getpid():  # a forked child cannot use the device
             self.close()
 
 
@@ -87,9 +95,10 @@ class Arrays(NamedTuple):
     """A batch of one vertex type that the CPU has sampled.
 
     Attributes:
-        arrays: As ``parts_of`` lists them, and those beside the seeds if there are any;
+        arrays: Those of ``parts_of``, then the source's arrays with one number per seed;
             contiguous, 1-D, int32 or int64.
-        known, edges: Vertices known before each hop and at the end, and edges of each hop.
+        known: Number of known vertices before each hop and at the end.
+        edges: Number of edges of each hop.
     """
 
     arrays: list[Tensor]
@@ -100,33 +109,31 @@ class Arrays(NamedTuple):
 class ProgramSource(Protocol):
     """A ``BatchSource`` whose batches a device may make in one recorded launch.
 
-    Attributes:
-        inputs, outputs: Keys of the fields that are read now, for the input nodes and for the
-            seeds.
+    Batches that it cannot make are made kernel by kernel, by ``sample``, ``build`` and ``deliver``.
     """
 
     @property
     def inputs(self) -> Sequence[Hashable]:
-        """See above."""
+        """Keys of the fields that are read for input nodes now."""
 
     @property
     def outputs(self) -> Sequence[Hashable]:
-        """See above."""
+        """Keys of the fields that are read for seeds now."""
 
     @property
     def begin(self) -> Callable[[Ticket], Wanted | None] | None:
-        """What a batch begins with where the device samples; its seeds are in range. None for one
-        that is made the long way.
+        """Returns what the device samples from for a ticket, with seeds in range; None if that
+        batch must be made kernel by kernel.
 
-        Itself None: the ticket's seeds.
+        The property itself is None if batches begin with the ticket's seeds.
         """
 
     def arrays(self, sampled: Any) -> Arrays | None:
-        """The arrays of a ``Sampled`` batch of the CPU's; None where it must be made the long
-        way."""
+        """The arrays of a batch that the CPU has sampled; None if it must be made kernel by
+        kernel."""
 
     def sample(self, drawn: Any, recorder: EpochRecorder) -> Any:
-        """See ``BatchSource``: how the long way begins."""
+        """See ``BatchSource.sample``."""
 
     def made(
         self,
@@ -138,51 +145,53 @@ class ProgramSource(Protocol):
         rows: Sequence[Tensor],
         recorder: EpochRecorder,
     ) -> Any:
-        """The finished batch, of what the device has made; None: other fields are read for it now.
+        """Build the finished batch from the device's arrays; None if other fields are read now.
 
         Args:
-            origin: Of ``Begun``.
-            plan: Which words say what.
-            arrays: The batch's (``parts_of``, ``typed_parts_of``), and those beside the seeds.
-            words: Its sizes, with padding.
-            keys: Of the fields, when it was begun.
-            rows: Theirs.
-            recorder: Of the epoch.
+            origin: See ``Begun``.
+            plan: The meaning of ``words``.
+            arrays: Those of ``parts_of`` or ``typed_parts_of``, then those with one number per
+                seed.
+            words: The batch's sizes, with padding.
+            keys: Keys of the fields that were read.
+            rows: The rows of these fields.
+            recorder: The epoch's recorder.
         """
 
     def words(self, batch: Any) -> Sequence[int]:
-        """The same sizes of what ``deliver`` gets where the device samples."""
+        """The sizes, as in :meth:`made`, of a batch that the device sampled kernel by kernel."""
 
 
 class DeviceProgram:
-    """Makes the batches of epochs by one recorded launch each, where their rows are read by kernels
-    alone.
+    """Makes each batch of an epoch by one recorded launch, if kernels alone can read its rows.
 
-    A batch is sampled in buffers that all batches share and copied to memory of its own, fresh from
-    torch's allocator, in which its rows are written too: nothing is ever written under the hands of
-    who keeps a tensor of it. That memory is as large as an *envelope*, learned from the first
-    batches; a batch that does not fit is made the long way, with the same bits. Batches of fixed
-    shapes have room for the first of their loader's sizes, and are padded in the same launch.
+    A batch is sampled in buffers that all batches share. The launch then copies it to a *slab*, a
+    fresh allocation that belongs to the batch, and writes its rows there. So a tensor that the user
+    keeps is never overwritten.
 
-    Where the device samples, one thread at a time begins a batch: a reader that finds another one
-    at work makes its batch the long way. What the CPU has sampled any thread may send.
+    A slab has room for an *envelope*, learned from the sizes of the first batches. A batch that
+    does not fit is made kernel by kernel, with the same bits. Batches of fixed shapes have room for
+    the first of their loader's sizes, and are padded in the same launch.
+
+    If the device samples, one thread at a time begins a batch; a reader that finds another at work
+    makes its batch kernel by kernel. Any thread may send what the CPU has sampled.
 
     Args:
-        sampler: Samples on the device; lends the buffers. None: the CPU samples.
-        hops: Of every batch.
-        fields: Reads rows the long way, and knows how they lie.
-        count: Seeds of most batches.
-        ahead: Batches that are begun before they are asked for.
-        sizes: The sizes that batches are padded to; None: they keep their own.
+        sampler: Samples on the device, and lends its buffers. None: the CPU samples.
+        hops: Number of hops of every batch.
+        fields: Reads rows kernel by kernel, and returns their layouts.
+        count: Number of seeds of most batches.
+        ahead: Batches begun ahead of the reader.
+        sizes: The sizes that batches are padded to; None: no padding.
         once: Whether batches are subgraphs, else blocks.
-        beside: Dtypes of the arrays that the source has beside the seeds.
+        beside: Dtypes of the source's arrays with one number per seed.
 
     Attributes:
         samples: Whether the device samples.
-        source: Says what batches begin with, and makes them of what the device has; set before an
-            epoch begins.
-        is_possible: Whether batches may be made so, now or when more is known.
-        reason: Why batches are made the long way now; empty while they are not.
+        source: Returns what batches begin with, and builds them from the device's arrays; set
+            before an epoch begins.
+        is_possible: Whether batches can be recorded, now or once their sizes are known.
+        reason: Why batches are made kernel by kernel now; empty if they are not.
     """
 
     source: ProgramSource
@@ -201,7 +210,7 @@ class DeviceProgram:
     ) -> None:
         assert fields.accelerator is not None
         self._accelerator = fields.accelerator
-        self._stream = fields.accelerator.stream("reading")  # the sampler's, too
+        self._stream = fields.accelerator.stream("reading")  # shared with the sampler
         self._sampler = sampler
         self.samples = sampler is not None
         self._hops = hops
@@ -209,18 +218,20 @@ class DeviceProgram:
         self._once = once
         self._beside = beside
         self._counts: Sequence[int] = [count]
-        self._types: Sequence[str] = ()  # where there are several
+        self._types: Sequence[str] = ()  # empty for a graph of one type
         self._lanes = ahead + 1
         self._sizes = sizes
-        # Guards what follows. Its holder may wait for a stream, and takes the sampler's lock.
+        # Guards what follows. Lock order: this one, then `_enqueuing` or the topology's. Its holder
+        # may wait for a stream.
         self._lock = threading.Lock()
-        # Held while a batch of the CPU's is enqueued: all batches share the recording's state. Its
-        # holder takes no other lock of ours.
+        # Held while a batch that the CPU sampled is enqueued, as all batches share the recording's
+        # state on the device. Innermost: no other lock is taken under it.
         self._enqueuing = threading.Lock()
-        # Lent when there is something to record.
+        # The sampler's buffers, lent once there is something to record.
         self._lent: DeviceRun | None = None
         self._recording: Recording | None = None
-        self._dtypes: list[torch.dtype] | None = None  # of the arrays of the CPU's batches
+        # Dtypes of the arrays that the CPU samples; None until its first batch.
+        self._dtypes: list[torch.dtype] | None = None
         self._learned: list[list[int]] = []
         self._has_warned = False
         self._made = 0
@@ -252,17 +263,20 @@ class DeviceProgram:
 
     @property
     def first_long_way(self) -> int:
-        """Batches to make the long way before :meth:`is_ready` is worth asking."""
+        """Batches to make kernel by kernel before the next call of :meth:`is_ready`."""
         return max(_SETTLING, 0 if self._sizes else _LEARNED - len(self._learned))
 
     def is_ready(self) -> bool:
-        """Whether batches can be made now; records their way if they can. In the reader's thread
-        alone: while a device records, others must not draw random numbers on it."""
+        """Whether batches can be made now; records the launch first if there is none.
+
+        Only for the reader's thread: while a device records, no other thread may draw random
+        numbers on it.
+        """
         with self._lock:
             return self._now() is not None
 
     def close(self) -> None:
-        """Give the device's memory back; every batch is made the long way now."""
+        """Free the device's memory; from now on every batch is made kernel by kernel."""
         with self._lock:
             self.is_possible = False
             self._lent = None
@@ -270,15 +284,16 @@ class DeviceProgram:
             self.reason = "the loader is closed"
 
     def begin(self, ticket: Ticket, recorder: EpochRecorder) -> Begun | None:
-        """Tell the device to make a batch, without a wait; None: it must be made the long way."""
+        """Enqueue a batch that the device samples, without waiting; None if it must be made kernel
+        by kernel."""
         if not self.is_possible:
             return None
         begin = time.perf_counter_ns()
         accelerator = self._accelerator
         has_lock: list[bool] = []
         try:
-            # In one call of C, as lanes move: after Ctrl-C it is known whether there is a lock to
-            # release.
+            # Acquired and noted in one C call, between which no Ctrl-C can come: `finally` always
+            # knows whether it must release the lock.
             has_lock.extend(map(self._lock.acquire, (False,)))
             if not has_lock[0]:
                 return None
@@ -294,18 +309,19 @@ class DeviceProgram:
             assert isinstance(front, Drawn) and self._sampler is not None
             try:
                 if self._sampler.is_by_fields and self._sampler.has_changed:
-                    return None  # The long way places the graph anew.
+                    return None  # sampling kernel by kernel places the graph again
                 given = front.given(ticket.key, wanted)
             except (KeyError, TypeError, ValueError, PipelineError):
-                return None  # The long way raises it in the batch's turn.
+                return None  # raised again kernel by kernel, when it is this batch's turn
             if given is None:
                 return None
             user = accelerator.current_stream
-            # In the reader's stream, by whose order it is used again: after this one has passed.
+            # Allocated for the user's stream, which will read it. The allocator may hand out
+            # memory that work before `passed` still uses.
             slab = accelerator.empty((recording.nbytes,), torch.uint8)
             passed = user.record()
             held = [read.held for read in fields]
-            lane = recording.free[0]  # It stays there if what follows fails.
+            lane = recording.free[0]  # left in `free` until `take`, in case something fails
             recording.tell(lane, slab, fields, *given)
             assert self._lent is not None
             with self._sampler.enqueuing() as topology:
@@ -313,7 +329,7 @@ class DeviceProgram:
                     self._forget()
                     return None
                 reading = self._stream
-                # After what the user has written to fields, and what the memory was used for.
+                # For what the user has written to fields, and for earlier uses of the slab.
                 reading.wait_for(passed)
                 lanes: list[Lane] = []
                 try:
@@ -321,11 +337,12 @@ class DeviceProgram:
                     begun = reading.record()
                     lane.replay()
                     ready = reading.record()
-                    # The cached rows are let go: from here on the order of the stream is enough.
+                    # Cached rows need not be held any longer: once freed, their memory is reused in
+                    # the order of this stream.
                     return Begun(ticket, recording, lanes, slab, user, begun, ready, fields, held)
                 except BaseException:
-                    # Nobody knows how far the device is: the lane is not used again, and no vertex
-                    # stays known.
+                    # The launch may have stopped anywhere. Its lane is not used again, and the
+                    # table of known vertices must be emptied.
                     self._recording = None
                     accelerator.synchronize()
                     topology.first.zero_()
@@ -333,27 +350,30 @@ class DeviceProgram:
         except RuntimeError as error:
             if not is_out_of_memory(error):
                 raise
-            return None  # the long way makes room
+            return None  # kernel by kernel, memory is freed first
         finally:
-            # No call before it, as which ends Ctrl-C may come.
+            # Nothing is called before this: Ctrl-C may come whenever a call returns.
             if has_lock and has_lock[0]:
                 self._lock.release()
             recorder.spent("sampling", begin)
 
     def _forget(self) -> None:
-        """Give up what was recorded of a graph that is placed anew, or no more."""
+        """Drop the recording of a graph that was placed again or closed."""
         self._lent = None
         self._recording = None
 
     def send(self, sampled: Any, recorder: EpochRecorder) -> Begun | None:
-        """Tell the device to make a batch that the CPU has sampled; None: it must be made the long
-        way. Safe from any thread; a recorder counts what does not fit."""
+        """Enqueue a batch that the CPU has sampled; None if it must be made kernel by kernel.
+
+        Thread-safe. ``recorder`` counts batches that do not fit.
+        """
         if not self.is_possible:
             return None
         found = self.source.arrays(sampled)
         if found is None or len(found.edges) != self._hops:
             if not self._learned:
-                # Nor will others be: an epoch need not begin with a few batches of its own.
+                # Later batches will not be either, so epochs need not begin with batches to learn
+                # from.
                 self.is_possible = False
                 self.reason = "they are not of one type, or have more than vertices and edges"
             return None
@@ -386,7 +406,7 @@ class DeviceProgram:
             if not recording.take(lanes):
                 return None
             with stream.use():
-                # Of that stream: nobody has to wait for the user's.
+                # Allocated for this stream, so that it need not wait for the user's.
                 slab = self._accelerator.empty((recording.nbytes,), torch.uint8)
                 given = front.given(found.arrays, recording.places)
                 recording.tell(lanes[0], slab, known, words, given)
@@ -394,19 +414,23 @@ class DeviceProgram:
                     begun = stream.record()
                     lanes[0].replay()
                     ready = stream.record()
-                # The cached rows are let go: from here on the order of the stream is enough.
+                # Cached rows need not be held any longer: see `begin`.
                 return Begun(sampled, recording, lanes, slab, stream, begun, ready, known, held)
         except BaseException as error:
-            # Nobody knows how far the device is with what it was given.
+            # The device may still read the lane.
             self._accelerator.synchronize()
             recording.give_back(lanes)
             if not isinstance(error, Exception) or not is_out_of_memory(error):
                 raise
-            return None  # the long way makes room
+            return None  # kernel by kernel, memory is freed first
 
     def _now(self) -> tuple[Recording, list[FieldReach], object] | None:
-        """What is recorded for the fields as they are now, how each is read, and what holds the
-        cached rows; see ``FieldSet.reach``."""
+        """The recording for the fields' current layouts, made now if needed.
+
+        Returns:
+            The recording, how each field is read, and what keeps their cached rows alive (see
+            ``FieldSet.reach``). None if batches cannot be recorded now.
+        """
         inputs = self.source.inputs
         keys = (*inputs, *self.source.outputs)
         reads = [self._fields.reach(key) for key in keys]
@@ -435,7 +459,8 @@ class DeviceProgram:
         layouts: tuple[Layout, ...],
         reads: Sequence[FieldReach],
     ) -> Recording | None:
-        """Lanes for the layouts of now, once the envelope is known."""
+        """Record lanes for these layouts; None if the envelope is not known yet, or recording is
+        not possible."""
         if not self.is_possible or self.learns:
             return None
         padded = None
@@ -453,7 +478,7 @@ class DeviceProgram:
         if self.reason:
             self._warn()
             return None
-        # Lanes that are still on their way keep the old one.
+        # Freed before the new one is allocated. Batches in flight keep the old one alive.
         self._recording = None
         try:
             with self._recorded_in() as is_open:
@@ -471,8 +496,8 @@ class DeviceProgram:
                         padded,
                         self._lanes,
                     )
-        except Exception as error:  # whatever a compiler may say
-            # Memory is short, say, or another capture is in the way.
+        except Exception as error:  # Triton's compiler may raise anything
+            # Usually memory is short, or another capture is going on.
             self.is_possible = False
             self.reason = f"they could not be recorded ({error})"
             self._warn()
@@ -481,7 +506,7 @@ class DeviceProgram:
         return self._recording
 
     def _warn(self) -> None:
-        """Warn, once, that batches are made the long way."""
+        """Warn, once, that batches are made kernel by kernel."""
         if self._has_warned:
             return
         self._has_warned = True
@@ -494,8 +519,11 @@ class DeviceProgram:
 
     @property
     def batches_bytes(self) -> int:
-        """Bytes of the device that batches take: those on their way, and the one that is read. By
-        the sizes so far; 0 where none are known, or batches are made the long way for good."""
+        """Device memory in bytes of the batches in flight and the one that the reader has.
+
+        An estimate from the sizes seen so far; 0 if there are none, or if batches cannot be
+        recorded.
+        """
         if not self.is_possible:
             return 0
         if self._recording is not None:
@@ -505,18 +533,18 @@ class DeviceProgram:
         return (self._lanes + 1) * self._expected_bytes(self._capacities())
 
     def _expected_bytes(self, capacities: Sequence[int]) -> int:
-        """Bytes of a batch with such room, before it is laid out."""
+        """Estimated bytes of a batch with this room, before it is laid out."""
         nodes = [capacities[at] for at in self._plan.known_at[-1]]
         row_bytes = [self._fields.input_row_bytes(name) for name in self._types or (None,)]
         return batch_bytes(nodes, capacities[self._plan.edges_in], row_bytes)
 
     def _type_of(self, key: Hashable) -> int:
-        """The number of the vertex type that a field has rows of."""
+        """The number of a field's vertex type."""
         return self._types.index(self._fields.row_type(key)) if self._types else 0
 
     def _shortage(self, capacities: Sequence[int]) -> str:
-        """What the device lacks for the batches; empty if they fit."""
-        # The one that is read is there already, made the long way.
+        """Why batches do not fit into the device's free memory; empty if they do."""
+        # The reader's batch is allocated already: it was made kernel by kernel.
         needed = self._lanes * self._expected_bytes(capacities)
         free = self._accelerator.free_bytes()[0]
         if needed <= free:
@@ -529,8 +557,10 @@ class DeviceProgram:
 
     @contextmanager
     def _recorded_in(self) -> Iterator[bool]:
-        """Have the stream in use, and nobody else enqueue anything, in the ``with`` body; whether
-        the sampler is open."""
+        """Use the stream, and keep other threads from enqueuing, in the ``with`` body.
+
+        Yields whether the sampler is open.
+        """
         if self._sampler is None:
             with self._enqueuing, self._stream.use():
                 yield True
@@ -539,6 +569,7 @@ class DeviceProgram:
             try:
                 yield topology is not None
             except BaseException:
+                # Recording runs the kernels once, and may stop before known vertices are cleared.
                 if topology is not None:
                     topology.first.zero_()
                 raise
@@ -551,7 +582,7 @@ class DeviceProgram:
         inputs: int,
         capacities: Sequence[int],
     ) -> str:
-        """Why batches with such fields and of such sizes cannot be recorded; empty if they can."""
+        """Why batches with these fields and sizes cannot be recorded; empty if they can."""
         found = [capacities[at] for at in self._plan.known_at[-1]]
         for number, read in enumerate(reads):
             layout = read.reach.layout
@@ -573,7 +604,7 @@ class DeviceProgram:
         return ""
 
     def _front(self) -> Front | None:
-        """What makes the arrays; None: not now."""
+        """What makes the arrays; None if there is nothing to make them with now."""
         if self._sampler is None:
             if self._dtypes is None:
                 return None
@@ -587,14 +618,15 @@ class DeviceProgram:
         return Drawn(self._sampler, self._lent, self._counts, self._beside)
 
     def _capacities(self) -> list[int]:
-        """The words of a state with the largest sizes that have room."""
+        """The state words of the largest batch that fits."""
         if self._sizes is None:
             return self._envelope()
         padded = self._sizes.known()[0]
         return words_of(padded.node_ends, padded.edges)
 
     def _envelope(self) -> list[int]:
-        """:meth:`_capacities` by what was learned."""
+        """:meth:`_capacities` from learned sizes: the largest of each, and a margin of 4 standard
+        deviations, at least 2 %."""
         sizes_at = self._plan.sizes_at
         learned = np.array(self._learned, dtype=np.float64)[:, sizes_at]
         margin = np.maximum(
@@ -610,28 +642,33 @@ class DeviceProgram:
         return capacities
 
     def learn(self, words: Sequence[int]) -> None:
-        """Take account of the sizes of a batch that was made the long way; see ``Plan``."""
+        """Learn the sizes of a batch that was made kernel by kernel, as state words (see ``Plan``).
+
+        Ignored if its number of seeds is not the usual one.
+        """
         if self.learns and list(words[self._plan.seeds_in]) == list(self._counts):
             self._learned.append(list(words))
 
     @property
     def learns(self) -> bool:
-        """Whether :meth:`learn` would take account of anything."""
+        """Whether :meth:`learn` still needs batches."""
         return self.is_possible and self._sizes is None and len(self._learned) < _LEARNED
 
     def abandon(self, begun: Begun) -> None:
-        """A batch that nobody wants: its memory is not given back before the device has written
-        it."""
+        """Drop a batch that the reader does not want, after the device has written its memory."""
         begun.close()
 
     def finish(self, begun: Begun, recorder: EpochRecorder) -> tuple[Any, dict[str, int]] | None:
-        """The batch, for the stream of the calling thread, and what it counts in statistics; None:
-        it did not fit, and must be made the long way."""
+        """The batch, for the calling thread's current stream, and its counts for the statistics.
+
+        None if the batch did not fit, the graph is damaged, or other fields are read now: it must
+        be made kernel by kernel.
+        """
         try:
             begun.ready.wait()
             begin = time.perf_counter_ns()
             words = begun.lanes[0].out.tolist()
-        except BaseException:  # Ctrl-C, most likely while it waits: a traceback may be kept.
+        except BaseException:  # Ctrl-C while it waits; a kept traceback would keep the lane, too
             begun.close()
             raise
         recording = begun.recording
@@ -640,7 +677,7 @@ class DeviceProgram:
         self._made += 1
         if words[DAMAGED]:
             return None
-        # What was sent has been looked at.
+        # `send` has checked what the CPU sampled.
         if self.samples and not recording.fits(words):
             self._overflow(recorder)
             return None
@@ -662,9 +699,8 @@ class DeviceProgram:
     def _overflow(self, recorder: EpochRecorder) -> None:
         recorder.count(overflows=1)
         self._overflowed += 1
-        # Who pads learns other sizes by himself, for another epoch.
+        # For fixed shapes, `Envelope.begin` learns larger sizes for the next epoch.
         if self._sizes is None and self._overflowed * _OFTEN > self._made + _OFTEN:
-            # The envelope does not hold any more.
             self._learned.clear()
             self._recording = None
             self._made = self._overflowed = 0
@@ -684,7 +720,7 @@ class DeviceProgram:
             for place, count in zip(recording.places, counts, strict=True)
         ]
         arrays = parts[: len(recording.front.parts)]
-        # Of a batch without fields nobody asks.
+        # One launch reads all fields, so each gets an equal share of its time.
         seconds = begun.ready.seconds_since(begun.begun) / max(1, len(begun.fields))
         rows = []
         counted = []
@@ -693,7 +729,7 @@ class DeviceProgram:
             place = len(arrays) + number
             count = counts[place]
             if read.field.is_current(read.version, read.generation):
-                # The number of rows is said: of none, or of rows of no numbers, it does not follow.
+                # Not -1 for the number of rows: torch cannot infer it for an empty tensor.
                 of_field = parts[place].view(count, *recording.layouts[number].row_shape)
             else:
                 nodes = arrays[recording.types[number]][:count]
@@ -705,8 +741,8 @@ class DeviceProgram:
         return arrays, sized, rows
 
     def _read_again(self, begun: Begun, words: Sequence[int], number: int, nodes: Tensor) -> Tensor:
-        """Rows of a field that has other values since the batch was begun, for the stream of the
-        calling thread."""
+        """Rows of a field whose values were replaced after the batch was begun, for the calling
+        thread's current stream."""
         recording = begun.recording
         is_input = number < recording.inputs
         ends = recording.ends_of[number](words)
@@ -720,7 +756,7 @@ class DeviceProgram:
         def again() -> FieldRows:
             ids = nodes
             if padding is not None:
-                # In the stream of the rows, which reads them: that is in order without an event.
+                # In the stream that will read the ids, so that no event is needed.
                 with self._stream.use():
                     ids = torch.cat([nodes[part.first : part.middle] for part in padding.parts()])
             return self._fields.read(recording.keys[number], ids, ends, padding)

@@ -1,4 +1,4 @@
-"""Recording: a batch's way through a device, from its arrays to its rows, as one recorded launch."""
+"""Recording: one recorded launch that makes a batch on a device, from its arrays to its rows."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ if TYPE_CHECKING:
     from ..sampling.gpu.run import DeviceRun
     from ..sampling.gpu.sampler import DeviceSampler
 
-_ALIGN = 256  # bytes, of every array in a slab
-_ADDRESSES = 6  # words of a field
+_ALIGN = 256  # alignment of each array in a slab, in bytes
+_ADDRESSES = 6  # state words per field, see Reach.addresses
 
 
 class Place(NamedTuple):
     """Where an array of a batch lies in the slab.
 
     Attributes:
-        offset: In bytes.
-        capacity: Rows that have room.
-        dtype: Of its numbers.
-        start: The offset in numbers.
-        width: Numbers of a row.
+        offset: Offset in bytes.
+        capacity: Maximum number of rows.
+        dtype: Dtype of the array.
+        start: Offset in elements.
+        width: Elements per row.
     """
 
     offset: int
@@ -52,15 +52,15 @@ class Place(NamedTuple):
 
 @dataclass(eq=False)
 class Lane:
-    """What a batch on its way has of its own besides its slab: pinned memory in and out.
+    """Pinned input and output memory of one batch in flight, and its recorded launch.
 
-    Used again once the sizes of its last batch were read, so after its replay has read the one and
-    written the other.
+    Reused once the sizes of its last batch were read: by then the launch has read its input and
+    written its output.
 
     Attributes:
-        given: What the replay reads, int64, NumPy.
-        out: What it writes.
-        replay: Enqueues it.
+        given: Input, a NumPy array of int64 in pinned memory.
+        out: Output, int64.
+        replay: Enqueues the launch.
     """
 
     given: Any
@@ -69,12 +69,12 @@ class Lane:
 
 
 class Wanted(NamedTuple):
-    """What a batch begins with where the device samples; all on the CPU.
+    """What a batch that the device samples begins with; all on the CPU.
 
     Attributes:
-        seeds: Its seeds, by vertex type where there are several.
-        beside: Arrays with a number for each seed that it is to have there.
-        times: The seeds' times; None: their own, or there are none.
+        seeds: Its seeds; a mapping from vertex type if there are several types.
+        beside: Arrays with one number per seed to copy to the device.
+        times: The seeds' times. None: those of the vertices, if sampling uses times.
     """
 
     seeds: Tensor | Mapping[str, Tensor]
@@ -83,33 +83,40 @@ class Wanted(NamedTuple):
 
 
 class Front(Protocol):
-    """How the arrays of a batch come to be on the device.
+    """Makes the arrays of a batch on the device.
 
     Attributes:
         parts: The arrays.
-        plan: Says which words of the state are sizes.
+        plan: Defines which state words are sizes.
     """
 
     parts: Sequence[Part]
     plan: Plan
 
     def words(self, places: Sequence[Place], nbytes: int) -> int:
-        """Words that it needs in the state, for arrays in a slab with so many bytes of them."""
+        """Number of state words it needs, where the arrays take ``nbytes`` of a slab."""
 
     def arrays(self, state: Tensor, begin: int, places: Sequence[Place]) -> list[Tensor]:
-        """Enqueue the work; where the arrays are after it. Its words are in the state from
-        ``begin`` on."""
+        """Enqueue the work, and return the arrays that it writes.
+
+        Args:
+            state: The batch's state, int64, on the device.
+            begin: Its first state word.
+            places: Places of the arrays in the slab.
+        """
 
 
 class Drawn(Front):
-    """The device samples. The state has the seeds of each type, the limits of their trees, and
-    arrays beside the seeds, each number in a word of its own.
+    """Samples on the device.
+
+    Its state words are the seeds of each type, the limits of their trees, and the arrays with one
+    number per seed. Each number takes one word.
 
     Args:
-        sampler: Says what a batch's seeds are, and the limits of its trees.
+        sampler: Makes a batch's seeds and the limits of its trees into words.
         run: Samples.
-        counts: Seeds of each type that have room.
-        beside: Dtypes, of 4 or 8 bytes, of arrays with a number for each seed.
+        counts: Maximum number of seeds of each type.
+        beside: Dtypes, of 4 or 8 bytes, of the arrays with one number per seed.
     """
 
     def __init__(
@@ -126,7 +133,7 @@ class Drawn(Front):
         self._beside = list(beside)
         self.plan = run.plan
         self.parts = run.parts()
-        # Those of one type, as no array beside them says which seeds it is of.
+        # Seeds are of one type if they have such arrays, since these name no type.
         seeded = max(range(len(counts)), key=counts.__getitem__)
         self.parts += [Part(dtype, seeded * ROW) for dtype in beside]
 
@@ -144,9 +151,12 @@ class Drawn(Front):
         return arrays + [state[first + self._count * i :] for i in range(len(self._beside))]
 
     def given(self, key: int, wanted: Wanted) -> tuple[list[int], list[tuple[int, Any]]] | None:
-        """The first words of a batch's state, its number of seeds and the keys of its hops; and
-        what follows the addresses: in bytes, where, and the array. None: there is no room for such
-        a batch. Raises what ``DeviceSampler.sample`` does."""
+        """The input of a batch, for :meth:`Recording.tell`; raises as ``DeviceSampler.sample``.
+
+        Returns:
+            The first state words (numbers of seeds and keys of hops), and the arrays that follow
+            the addresses, each with its offset in bytes. None if the batch does not fit.
+        """
         seeds, beside, times = wanted
         if isinstance(seeds, Tensor) and not self.plan.trees:
             each, limits = [seeds], None
@@ -156,8 +166,7 @@ class Drawn(Front):
         if not any(counts) or any(map(gt, counts, self._counts)):
             return None
         given = []
-        # In words, each array behind the room of that before it.
-        at = 0
+        at = 0  # in words; each array has room for the maximum number of seeds
         for ids, room in zip(each, self._counts, strict=True):
             given.append((at * 8, ids.numpy().astype(np.int64, copy=False)))
             at += room
@@ -175,13 +184,15 @@ class Drawn(Front):
 
 
 class Given(Front):
-    """The CPU has sampled. The arrays are in the state, as they are to lie in the slab.
+    """Takes arrays that the CPU has sampled.
+
+    Its state words are the arrays themselves, at the offsets that they have in the slab.
 
     Args:
-        dtypes: Of the arrays.
-        hops: Their number.
+        dtypes: Dtypes of the arrays.
+        hops: Number of hops.
         once: Whether batches are subgraphs, else blocks.
-        beside: So many arrays, the last ones, have a number for each seed.
+        beside: Number of arrays, the last ones, with one number per seed.
     """
 
     def __init__(self, dtypes: list[torch.dtype], hops: int, *, once: bool, beside: int) -> None:
@@ -206,45 +217,51 @@ class Given(Front):
         ]
 
     def given(self, arrays: Sequence[Tensor], places: Sequence[Place]) -> list[tuple[int, Any]]:
-        """What follows the addresses: in bytes, where, and the array."""
+        """The arrays that follow the addresses, each with its offset in bytes."""
         return [(place.offset, array.numpy()) for array, place in zip(arrays, places, strict=False)]
 
 
 def sent_plan(hops: int) -> Plan:
-    """Where the sizes of batches of one type are, which the CPU has sampled."""
+    """The plan of batches of one type that the CPU samples; only its sizes are used."""
     return Plan([[0]] * hops, replace=False)
 
 
 def _getter(places: Sequence[int]) -> Callable[[Sequence[int]], Sequence[int]]:
-    """Gets the words at these places, at least one, in one call of C."""
+    """Returns a function that gets the words at one or more places, in one C call."""
     if len(places) > 1:
         return itemgetter(*places)
     return itemgetter(slice(places[0], places[0] + 1))
 
 
 class Recording:
-    """Lanes for one layout of the fields and one envelope, or one size that batches are padded to.
+    """Recorded launches for one set of field layouts, and for batches of at most one envelope, or
+    padded to one size.
+
+    All lanes share one state, int64 words on the device::
+
+        sizes and keys | hits by field and hop | address | addresses     | words of
+        (state_words)  |                       | of slab | of each field | the front
+        0               hits_at                 slab_at   addresses_at    begin
 
     Args:
         accelerator: The device.
         front: Makes the arrays.
-        keys, types, inputs, layouts: Of all fields; so many of them are read for the input nodes of
-            their vertex types, the others for the seeds.
-        capacities: The words of a state with the largest sizes that have room.
-        padded: The size of all batches, of one type; None: they keep their own.
-        lanes: How many to make.
+        keys: Keys of the fields.
+        types: The number of each field's vertex type.
+        inputs: How many fields, the first ones, are read for input nodes; the others are read for
+            seeds.
+        layouts: Layouts of the fields.
+        capacities: The state words of the largest batch that fits.
+        padded: The size of all batches, for graphs of one type; None: no padding.
+        lanes: Number of lanes.
 
     Attributes:
-        ends_of: For each field, gets of a state's words where the vertices of each hop end that it
-            is read for.
-        count_at: For each field, the word with their number.
-        places: Of the arrays, and then of the rows of each field.
-        nbytes: Of the slab.
+        ends_of: For each field, a function from state words to the ends of each hop's vertices.
+        count_at: For each field, the state word with the number of its vertices.
+        places: Places of the arrays, then of each field's rows.
+        nbytes: Bytes of a slab.
         free: Lanes that no batch uses.
-        pid: Of the process that has the device.
-
-    The state, int64 words on the device: sizes and keys as ``state_words`` has them, the hits of
-    each field by hop, the address of the slab, the addresses of each field, what the front needs.
+        pid: The process that owns the device.
     """
 
     def __init__(
@@ -282,7 +299,7 @@ class Recording:
         self.hits_at = head
         self.slab_at = head + len(layouts) * (hops + 1)
         self.addresses_at = self.slab_at + 1
-        # A whole line, so that arrays there may be read 16 bytes at a time.
+        # Aligned, so that the front's arrays may be read 16 bytes at a time.
         end = self.addresses_at + _ADDRESSES * len(layouts)
         self.begin = -(-end * 8 // _ALIGN) * _ALIGN // 8
         self.places = list[Place]()
@@ -291,13 +308,13 @@ class Recording:
         words = self.begin + front.words(self.places, nbytes)
         self._accelerator = accelerator
         self._state = accelerator.empty((words,), torch.int64)
-        # Where the vertices of each hop end in a batch, and how far apart these words are.
+        # The ends of each hop's vertices, every `_ends_step` words.
         self._ends = self._state
         self._ends_step = ROW
         self._ends_at: Tensor | None = None
         self._marks = dict[torch.dtype, Tensor]()
         if plan.is_typed:
-            # Those of each type are no row of words: they are copied, one type after the other.
+            # Words of one type are not evenly spaced, so they are copied, type after type.
             by_type = [at for of_type in zip(*plan.known_at, strict=True) for at in of_type]
             self._ends_at = self._sent(by_type, torch.int64)
             self._ends = accelerator.empty((len(by_type),), torch.int64)
@@ -309,7 +326,7 @@ class Recording:
             for layout in layouts[inputs:]:
                 value = of_labels.value(layout.dtype)
                 self._marks[layout.dtype] = self._sent([value], layout.dtype)
-        # A batch of no seeds: the buffers are there after it.
+        # A batch without seeds, to allocate the buffers before recording.
         self._state.zero_()
         front.arrays(self._state, self.begin, self.places[: len(front.parts)])
         self.dtypes = {place.dtype for place in self.places}
@@ -319,15 +336,15 @@ class Recording:
             memory = accelerator.host_memory(words * 8).view(torch.int64)
             out = accelerator.host_memory(self.slab_at * 8).view(torch.int64)
             given = memory.numpy()
-            given[:] = 0  # no seeds: nothing is read when the work is done now
+            given[:] = 0  # no seeds: recording may run the work once, which must read no rows
             given[self.slab_at] = slab.data_ptr()
             replay = accelerator.recorded(partial(self._work, memory, out))
             self.free.append(Lane(given, out, replay))
-        # What is done now to record it may write to it.
+        # Recording may have written to `slab`, which is freed when this returns.
         accelerator.current_stream.record().wait()
 
     def _lay_out(self, capacities: Sequence[int], layouts: Sequence[Layout]) -> int:
-        """Find a place for everything; the bytes of the arrays, which come first."""
+        """Lay out the slab; returns the bytes of the arrays, which come before the rows."""
         parts = self.front.parts
         for part, size in zip(parts, lengths(parts, capacities), strict=True):
             self._add(size, part.dtype, 1)
@@ -385,11 +402,10 @@ class Recording:
                 mark_padding(mark, state, capacity, layout, slab_at=self.slab_at, offset=offset)
         out.copy_(state[: self.slab_at], non_blocking=True)
 
-    # A lane moves in one call of C, before or after which Ctrl-C comes: it is never lost, nor in
-    # two places.
+    # Lanes move in one C call, which Ctrl-C cannot interrupt: none is lost, or is in two places.
 
     def take(self, lanes: list[Lane]) -> bool:
-        """Put a free lane into the list; whether there was one. Safe from any thread."""
+        """Move a free lane into the list; returns whether there was one. Thread-safe."""
         try:
             lanes.extend(map(deque.popleft, (self.free,)))
         except IndexError:
@@ -397,7 +413,7 @@ class Recording:
         return True
 
     def give_back(self, lanes: list[Lane]) -> None:
-        """Free the lane in the list, if there is one."""
+        """Move the lane in the list, if any, back to the free ones."""
         if lanes:
             self.free.extend(map(list.pop, (lanes,)))
 
@@ -409,8 +425,15 @@ class Recording:
         head: Sequence[int],
         given: Sequence[tuple[int, Any]],
     ) -> None:
-        """Write down what a replay is to read: the first words of the state, and what follows the
-        addresses."""
+        """Write the input of a lane's next replay.
+
+        Args:
+            lane: The lane.
+            slab: Memory for the batch, with ``nbytes`` bytes.
+            fields: How each field is read.
+            head: The first state words.
+            given: The front's arrays with their offsets in bytes.
+        """
         words = lane.given
         words[: len(head)] = head
         words[self.slab_at] = slab.data_ptr()
@@ -421,12 +444,12 @@ class Recording:
             memory[offset : offset + array.nbytes].view(array.dtype)[:] = array
 
     def fits(self, words: Sequence[int]) -> bool:
-        """Whether a batch has room, by its sizes."""
+        """Whether a batch with these state words fits."""
         if self.padded is not None:
             return self.padded.has_room_for(self.sampled(words))
         return not any(map(gt, self._sizes_of(words), self._room))
 
     def sampled(self, words: Sequence[int]) -> Sizes:
-        """The sizes of a batch of one type, hop by hop."""
+        """The sizes of a batch of one type, hop by hop, from its state words."""
         end = self.hops * ROW
         return Sizes.of(words[: end + 1 : ROW], words[1:end:ROW])

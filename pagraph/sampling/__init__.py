@@ -1,4 +1,4 @@
-"""Sampling: which neighbours a mini-batch reads, as pure functions of graph, seeds and key."""
+"""Samplers of mini-batches, as pure functions of graph, seeds and key."""
 
 from .block_sampler import BlockSampler, NeighborSampler
 from .edge_batches import EdgeBatches

@@ -1,4 +1,4 @@
-"""Batches whose seeds are pairs of vertices, or vertices with times; of edges: see
+"""Batches whose seeds are pairs of vertices, or vertices with times; for edges see
 ``edge_batches``."""
 
 from __future__ import annotations
@@ -24,12 +24,20 @@ if TYPE_CHECKING:
     from .subgraph_sampler import SubgraphSampler
 
 NEGATIVES = -1
-"""The place of the negative pairs' key among those of the hops."""
+"""Number of the negative pairs' key, in place of a hop's number; see ``derive_key``."""
 
 
 def chance_of_some(counts: Tensor, total: int, drawn: int) -> Tensor:
-    """Probability that ``drawn`` of ``total`` different things hold at least one of ``counts`` of
-    them, float64.
+    """Probability that ``drawn`` of ``total`` distinct items include at least one of a given number
+    of items.
+
+    Args:
+        counts: Numbers of given items, int64.
+        total: Number of all items.
+        drawn: Number of items drawn, without replacement.
+
+    Returns:
+        The probability for each of ``counts``, float64.
 
     >>> chance_of_some(torch.tensor([0, 1, 2, 4]), 5, 2).tolist()
     [0.0, 0.4, 0.7, 1.0]
@@ -42,16 +50,16 @@ def chance_of_some(counts: Tensor, total: int, drawn: int) -> Tensor:
         [torch.zeros(1, dtype=torch.float64, device="cpu"), -torch.expm1(log.cumsum(0))]
     )
     if len(table) > 1:
-        table[1] = drawn / total  # exactly, for the usual seeds
+        table[1] = drawn / total  # the usual case, without rounding
     return table[counts]
 
 
 class Found(Protocol):
-    """``AccessCounts`` or ``ExpectedAccesses``."""
+    """Interface of ``AccessCounts`` and ``ExpectedAccesses``."""
 
     @property
     def num_hops(self) -> int:
-        """Hops of a mini-batch."""
+        """Number of hops."""
 
     def by_hop(self, node_type: str) -> Tensor:
         """Reads of each vertex by the hop that found it."""
@@ -61,7 +69,7 @@ class Found(Protocol):
 
 
 def expanded(found: Found, sampler: HopSampler, node_type: str, hop: int) -> Tensor:
-    """Number of times that a sampler's hop ``hop`` (0 serves the seeds) expands each vertex, shape
+    """How often hop ``hop`` (0 serves the seeds) of a sampler expands each vertex, shape
     ``(num_nodes,)``."""
     if sampler.expands_once:
         return found.by_hop(node_type)[:, hop]
@@ -69,15 +77,15 @@ def expanded(found: Found, sampler: HopSampler, node_type: str, hop: int) -> Ten
 
 
 def count_ends(counts: dict[str, Tensor], types: tuple[str, str], src: Tensor, dst: Tensor) -> None:
-    """Add the number of pairs that each vertex is an end of; a pair of a vertex with itself is
-    one."""
+    """Add to ``counts`` the number of pairs of which each vertex is an end; a pair of a vertex with
+    itself counts once."""
     apart = dst if types[0] != types[1] else dst[src != dst]
     for ntype, ids in zip(types, (src, apart), strict=True):
         counts[ntype] += torch.bincount(ids, minlength=len(counts[ntype]))
 
 
 class FromHops(MiniBatchSampler):
-    """Base of the samplers that find the vertices to begin with, and leave the hops to the sampler
+    """Base of the samplers that choose the first vertices, and whose hops are those of the sampler
     ``blocks``."""
 
     blocks: Any
@@ -94,16 +102,15 @@ class FromHops(MiniBatchSampler):
 
 @dataclass(frozen=True)
 class PairNegatives:
-    """The negatives that a batch of pairs gets; they may be edges of the graph.
+    """Negatives of a batch of pairs; they may be edges of the graph.
 
     Attributes:
-        amount: Negatives for each pair; a batch of ``p`` pairs gets ``ceil(p * amount)``, of which
-            number ``j`` belongs to pair ``j % p``.
+        amount: Negatives per pair. A batch of ``p`` pairs gets ``ceil(p * amount)``; number ``j``
+            belongs to pair ``j % p``.
         dst: Draws their destinations.
-        src: Draws their sources. None: a negative is another destination for the source of its
-            pair.
-        window: Length of the window before the time of a pair that their times, if they have any,
-            must lie in. None: they may be as old as they are.
+        src: Draws their sources. None: a negative is another destination for its pair's source.
+        window: Length of the time window before the pair's time in which their times, if any, must
+            lie. None: there is no window.
     """
 
     amount: float
@@ -122,14 +129,13 @@ class PairSeeds:
     """The seeds of a batch of ``p`` pairs and ``q`` negatives.
 
     Attributes:
-        nodes: Vertex type to seeds: sources of pairs, of negatives, destinations of pairs, of
-            negatives. Sorted (by time first, where there are times) and without repeats, unless
-            each has a tree of its own.
-        src: Place of each source among the seeds of its type, shape ``(p + q,)``, or ``(p,)`` where
-            negatives have none of their own.
-        dst: The same of the destinations, shape ``(p + q,)``.
-        owners: Vertex type to the pair that each seed belongs to; None unless each seed has a tree
-            of its own.
+        nodes: Vertex type to seeds. If each seed has its own tree: sources of pairs, sources of
+            negatives, destinations of pairs, destinations of negatives. Else sorted (by time first,
+            if there are times) and without repeats.
+        src: Index of each source among the seeds of its type, shape ``(p + q,)``; ``(p,)`` if
+            negatives have no sources of their own.
+        dst: Index of each destination, shape ``(p + q,)``.
+        owners: Vertex type to the pair of each seed; None unless each seed has its own tree.
         times: Vertex type to the time of each seed; None without times.
     """
 
@@ -150,19 +156,18 @@ def pair_seeds(
     disjoint: bool = False,
     times: Tensor | None = None,
 ) -> PairSeeds:
-    """Draw the negatives of a batch of pairs, and collect the vertices.
+    """Draw the negatives of a batch of pairs, and collect the seeds.
 
     Args:
         types: Vertex types of sources and destinations.
         src: Sources, shape ``(p,)``, int64.
-        dst: Destinations, the same.
-        key: That of the batch, any 64-bit number; hops do not share random numbers with it.
-        negatives: What to draw.
-        disjoint: Each seed gets a tree of its own.
-        times: Time of each pair, and so of its ends and its negatives, shape ``(p,)``, integers or
-            floats.
+        dst: Destinations, shape ``(p,)``, int64.
+        key: The batch's key, any 64-bit number. Negatives get other random numbers than hops.
+        negatives: Draws the negatives; None: there are none.
+        disjoint: Whether each seed has its own tree.
+        times: Time of each pair, and of its ends and negatives, shape ``(p,)``, integers or floats.
     """
-    # The pair that each end is of: in disjoint trees an end's tree is its pair's.
+    # The pair of each end, whose time is that of the end's tree.
     src_owners = dst_owners = torch.arange(len(src), device="cpu")
     times = None if times is None else widened("times", times)
     if isinstance(negatives, HardPairs):
@@ -173,13 +178,13 @@ def pair_seeds(
         dst = torch.cat([dst, ends])
         dst_owners = torch.cat([dst_owners, owners])
     elif negatives is not None:
-        # Negative j belongs to pair j modulo the pairs, so that each pair gets as many as the others.
+        # Negative j belongs to pair j % p, so that all pairs get about the same number.
         owners = torch.arange(math.ceil(len(src) * negatives.amount), device="cpu") % max(
             1, len(src)
         )
         until, since = (None, None) if times is None else _limits(times[owners], negatives.window)
         if negatives.src is not None:
-            # Keys of their own: sources must not be drawn with the numbers of destinations.
+            # Another key than that of destinations, to draw both independently.
             source_key = derive_key(key, NEGATIVES, 0)
             src = torch.cat([src, negatives.src.draw(len(owners), source_key, until, since)])
             src_owners = torch.cat([src_owners, owners])
@@ -187,7 +192,7 @@ def pair_seeds(
         dst = torch.cat([dst, negatives.dst.draw(len(owners), target_key, until, since)])
         dst_owners = torch.cat([dst_owners, owners])
     if types[0] == types[1]:
-        # Both ends are seeds of one type: destinations follow the sources.
+        # With one type, destinations follow the sources.
         first_dst = len(src)
         nodes = {types[0]: torch.cat([src, dst])}
         owned = {types[0]: torch.cat([src_owners, dst_owners])}
@@ -197,7 +202,7 @@ def pair_seeds(
         owned = {types[0]: src_owners, types[1]: dst_owners}
     of_seeds = {} if times is None else {ntype: times[owners] for ntype, owners in owned.items()}
     places = {ntype: torch.arange(len(ids), device="cpu") for ntype, ids in nodes.items()}
-    # Without trees of their own, seeds that are one vertex (at one time) are sampled once.
+    # Without disjoint trees, equal vertices (with equal times) become one seed.
     for ntype, ids in nodes.items() if not disjoint else ():
         if times is None:
             nodes[ntype], places[ntype] = torch.unique(ids, return_inverse=True)
@@ -213,15 +218,15 @@ def pair_seeds(
 
 
 def _limits(times: Tensor, window: float | None) -> tuple[Tensor, Tensor | None]:
-    """The ticks of times, and those that others in their windows are above."""
+    """The ticks of times, and the lower limits of the windows before them."""
     until = known_ticks("times", times)
     return until, window_starts(until, window, times.is_floating_point())
 
 
 def _distinct(ids: Tensor, times: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The distinct vertices in the order of time and id, their times, and the place among them of
-    each vertex."""
-    # Pairs of time and id as one integer: ranks of times are small, where times themselves are not.
+    """The distinct vertices in the order of time and id, their times, and the index among them of
+    each given vertex."""
+    # Time and id as one integer; ranks of times, since times may be too large for that.
     of_ranks, ranks = torch.unique(times, return_inverse=True)
     size = int(ids.max()) + 1 if len(ids) else 1
     distinct, places = torch.unique(ranks * size + ids, return_inverse=True)
@@ -230,17 +235,17 @@ def _distinct(ids: Tensor, times: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 @dataclass(frozen=True, eq=False)
 class PairBatches(FromHops):
-    """Samples the subgraphs of batches of pairs: a sampler whose seeds are rows of two ends, shape
+    """Samples subgraphs of batches of pairs. Seeds are rows of source and destination, shape
     ``(n, 2)``.
 
-    With times a row has a third number, the time of the pair as ``time_bits`` says it.
+    With times, rows have the pair's time as a third number, as ``time_bits`` returns it.
 
     Args:
         blocks: Samples from the vertices.
         types: Vertex types of sources and destinations.
-        num_nodes: Vertices of each type of the graph.
-        negatives: What to draw beside the pairs; None for no such pairs.
-        floats: The times are floats.
+        num_nodes: Number of the graph's vertices by type.
+        negatives: Draws negatives; None: there are none.
+        floats: Whether times are floats.
     """
 
     blocks: SubgraphSampler
@@ -252,7 +257,7 @@ class PairBatches(FromHops):
 
     @property
     def trees_per_seed(self) -> int:
-        """Most disjoint trees of a pair: two, and those of its negatives."""
+        """Maximum disjoint trees of a pair: one per end, and those of its negatives."""
         negatives = self.negatives
         return (
             2
@@ -261,7 +266,11 @@ class PairBatches(FromHops):
         )
 
     def sample(self, graph: Graph, seeds: Tensor, key: int = 0) -> Subgraph:
-        """The subgraph of one batch of pairs; IndexError where an end is outside the graph."""
+        """Sample the subgraph of one batch of pairs.
+
+        Raises:
+            IndexError: An end is outside the graph.
+        """
         src, dst, *rest = seeds.unbind(1)
         times = times_of_bits(rest[0], self.floats) if rest else None
         disjoint = self.blocks.disjoint and not self.blocks.share_trees
@@ -271,7 +280,7 @@ class PairBatches(FromHops):
         return self.blocks.sample(graph, start.nodes, key, seed_times=start.times)
 
     def seed_rates(self, seeds: Tensor, batch_size: int) -> dict[str, Tensor]:
-        """Probability that a vertex is an end of a pair or of a negative one in a batch of
+        """Probability of each vertex to be an end of a pair or of a negative in a batch of
         ``batch_size`` pairs."""
         src_type, dst_type = self.types
         src, dst = seeds[:, :2].unbind(1)
@@ -279,7 +288,7 @@ class PairBatches(FromHops):
             t: torch.zeros(n, dtype=torch.int64, device="cpu") for t, n in self.num_nodes.items()
         }
         count_ends(counts, self.types, src, dst)
-        # A vertex is missed by a batch if no pair and no negative has it: independent chances.
+        # A batch misses a vertex if no pair and no negative has it; these are independent.
         missed = {
             t: 1 - chance_of_some(of_type, len(seeds), batch_size) for t, of_type in counts.items()
         }
@@ -293,13 +302,13 @@ class PairBatches(FromHops):
 
 @dataclass(frozen=True)
 class TimedSeeds(FromHops):
-    """A sampler whose seeds are rows of a vertex and its time, shape ``(n, 2)``; for cache
-    policies.
+    """Samples from vertices with times. Seeds are rows of a vertex and its time, shape ``(n, 2)``;
+    for cache policies.
 
     Args:
         blocks: Samples from the vertices, by time.
         node_type: The type of the vertices.
-        floats: The times are floats; a row holds what ``time_bits`` makes of them.
+        floats: Whether times are floats; rows have them as ``time_bits`` returns them.
     """
 
     blocks: SubgraphSampler
@@ -307,7 +316,11 @@ class TimedSeeds(FromHops):
     floats: bool = False
 
     def sample(self, graph: Graph, seeds: Tensor, key: int = 0) -> Subgraph:
-        """The subgraph of one batch; IndexError where a seed is outside the graph."""
+        """Sample the subgraph of one batch.
+
+        Raises:
+            IndexError: A seed is outside the graph.
+        """
         nodes, bits = seeds.unbind(1)
         times = times_of_bits(bits, self.floats)
         return self.blocks.sample(

@@ -1,5 +1,4 @@
-"""BlockSampler: samples one block a hop, leaving excluded edges out; NeighborSampler, which picks
-by fan-out."""
+"""BlockSampler, the base of samplers of one block per hop, and NeighborSampler."""
 
 from __future__ import annotations
 
@@ -29,7 +28,7 @@ class ExcludedEdges:
     """A set of edges of one edge type, by position in its CSC.
 
     Args:
-        positions: Shape ``(n,)``; repeated ones count once.
+        positions: Shape ``(n,)``; repeats are allowed.
     """
 
     def __init__(self, positions: Tensor) -> None:
@@ -38,15 +37,15 @@ class ExcludedEdges:
         values: Array = positions.numpy()
         bits = max(6, (2 * len(values)).bit_length())
         self._table = np.full(1 << bits, -1, dtype=np.int64)
-        # 16 bits for each slot, 32 to 64 for each edge: 16 KiB for 1000 edges and their reverse
-        # ones.
+        # 16 bits per slot, 32 to 64 per edge: 16 KiB for 1000 edges and their reverse edges, which
+        # stay in the L1 cache.
         self._marks = np.zeros(1 << (bits + 1), dtype=np.uint8)
         self._shifts = np.uint64(64 - bits), np.uint64(64 - bits - 4)
         self._count = len(values)
         _excluded.insert(values, self._table, self._shifts[0], self._marks, self._shifts[1])
 
     def drop_from(self, edges: HopEdges) -> HopEdges:
-        """The edges without the excluded ones, in order; the arrays are changed in place."""
+        """The edges without excluded ones, in order; changes their arrays in place."""
         from .kernels import edges as _excluded
 
         if self._count == 0 or len(edges.positions) == 0:
@@ -60,7 +59,7 @@ class ExcludedEdges:
         return HopEdges(edges.indptr, edges.indices[:kept], edges.positions[:kept], weights_left)
 
     def left_of(self, positions: Tensor) -> Tensor:
-        """Places of the positions that are not excluded, in order, int64."""
+        """Indices of the positions that are not excluded, ascending, int64."""
         from .kernels import edges as _excluded
 
         places = np.empty(len(positions), dtype=np.int64)
@@ -78,10 +77,10 @@ class SampleOptions(TypedDict, total=False):
 
 
 class BlockSampler(HopSampler):
-    """Base of the samplers that make one block per hop. Subclasses say how edges are picked.
+    """Base of the samplers that make one block per hop. Subclasses pick the edges.
 
-    Every known vertex is expanded again in each hop, as in DGL. The result depends on the graph,
-    the seeds and the key alone, never on threads or on what was sampled before.
+    Each hop expands all known vertices again, as in DGL. The result depends on the graph, the seeds
+    and the key alone, not on threads or earlier batches.
     """
 
     @overload
@@ -109,22 +108,22 @@ class BlockSampler(HopSampler):
         field: EdgeField | None = None,
         exclude: Mapping[EdgeType, ExcludedEdges] | None = None,
     ) -> MiniBatch | HeteroMiniBatch:
-        """Sample the blocks of one mini-batch; safe from any number of threads at once.
+        """Sample the blocks of one mini-batch; thread-safe.
 
         Args:
             graph: The graph; with one vertex type and one edge type if ``seeds`` is a tensor.
             seeds: Shape ``(batch,)``, int32 or int64, or a mapping from vertex type to such
-                tensors; repeated seeds keep their own rows.
+                tensors. Repeated seeds keep their own rows.
             key: Any 64-bit number; equal keys give equal batches. See ``derive_key``.
             dtype: Id dtype of the result. Default: that of the seeds.
-            pools: Where output memory is recycled. Default: fresh memory.
-            field: Where edge weights come from. Default: the graph's own fields.
-            exclude: Edges that no block may hold.
+            pools: Recycled memory for the result. Default: fresh memory.
+            field: Returns edge weights. Default: the graph's own fields.
+            exclude: Edges to leave out of all blocks, by edge type.
 
         Raises:
-            KeyError: A vertex type that the graph does not have.
+            KeyError: The graph does not have a vertex type.
             IndexError: A seed is outside ``[0, num_nodes)`` of its type.
-            FormatError: The graph's arrays lead out of the graph (a damaged file).
+            FormatError: The graph's arrays point outside the graph (a damaged file).
         """
         whole = None if exclude else uniform_blocks(self, graph, seeds, key, dtype, pools, field)
         if whole is not None:
@@ -134,13 +133,13 @@ class BlockSampler(HopSampler):
 
 
 def foreign_sampler(sampler: Any, here: str) -> str | None:
-    """The owner of a sampler and the loader that takes it; None for those of ``here`` and for a
-    user's own.
+    """A hint which loader takes a sampler of another library; None for samplers of ``here`` and
+    users' own.
 
     Args:
-        sampler: Any object or class. The class that defines its ``sample`` counts: a user's
-            subclass may adapt it.
-        here: Whose samplers the asking loader takes: ``"pagraph"``, ``"DGL"`` or ``"PyG"``.
+        sampler: Any object or class. Judged by the class that defines its ``sample``, since a
+            user's subclass may adapt it.
+        here: The library whose samplers the caller takes: ``"pagraph"``, ``"DGL"`` or ``"PyG"``.
     """
     kind = sampler if isinstance(sampler, type) else type(sampler)
     kind = next((each for each in kind.__mro__ if "sample" in vars(each)), kind)
@@ -168,7 +167,7 @@ def foreign_sampler(sampler: Any, here: str) -> str | None:
 
 
 class _BlockRun(BatchRun):
-    """One batch of blocks."""
+    """A batch of blocks while it is sampled hop by hop."""
 
     def blocks(self, exclude: Mapping[EdgeType, ExcludedEdges]) -> HeteroMiniBatch:
         """Sample all hops, and make their blocks."""
@@ -198,7 +197,7 @@ class _BlockRun(BatchRun):
     def _hop(
         self, number: int, known: Mapping[str, int], exclude: Mapping[EdgeType, ExcludedEdges]
     ) -> dict[EdgeType, HopEdges]:
-        """One hop: every edge type from the vertices known when it began."""
+        """Sample one hop along every edge type, from the vertices known before it."""
         drawn = {}
         for index, etype in enumerate(self.graph.edge_types):
             frontier = self.tables[etype[2]].nodes[: known[etype[2]]]
@@ -214,29 +213,29 @@ class _BlockRun(BatchRun):
 
 @dataclass(frozen=True)
 class NeighborSampler(FanoutSampler, BlockSampler):
-    """Draws neighbours hop by hop (GraphSAGE's sampling, as DGL's ``NeighborSampler`` does it),
-    uniformly or by weight.
+    """Samples neighbours hop by hop, uniformly or by weight: GraphSAGE's sampling, like DGL's
+    ``NeighborSampler``.
 
     Args:
-        fanouts: Neighbours per vertex and edge type for each hop in DGL's order: the last entry
+        fanouts: Neighbours per vertex and edge type for each hop, in DGL's order: the last entry
             serves the seeds. -1 takes all. An entry may be a mapping from edge type to a number,
             where 0 draws nothing.
         replace: Draw with replacement.
-        edge_dir: "in" draws from in-edges; "out" from out-edges (the out-neighbours become the
-            block's sources), for graphs with one vertex type.
-        prob: Name of an edge field: neighbours are drawn in proportion to it, those of weight 0 (or
-            False) never. See ``edge_weights`` for what it may hold. An edge type without the field
-            is drawn from uniformly, as in DGL.
-        batch_dependency: Batches of an epoch for which a vertex keeps its picks before it draws
-            anew, each vertex at a time of its own; so batches behind each other read many of the
-            same rows (Balin and Catalyurek, NeurIPS 2023). Each batch by itself is distributed as
-            with 1, where batches are independent. An epoch begins anew, and so does :meth:`sample`
-            with a key that is not a loader's.
+        edge_dir: "in" draws from in-edges; "out" from out-edges (out-neighbours become the block's
+            sources), for graphs with one vertex type.
+        prob: Name of an edge field: neighbours are drawn in proportion to it, and never with weight
+            0 (or False). For its dtypes and values see ``edge_weights``. An edge type without the
+            field is drawn from uniformly, as in DGL.
+        batch_dependency: Number of batches of an epoch for which a vertex keeps its picks. Each
+            vertex renews them at its own phase, so consecutive batches read many of the same rows
+            (Balin and Catalyurek, NeurIPS 2023). Each batch on its own is distributed as with 1,
+            where batches are independent. Picks are also renewed in each epoch, and for each call
+            of :meth:`sample` whose key is not a loader's.
 
     Raises:
-        TypeError: A fan-out or ``batch_dependency`` is not an integer, or ``prob`` not a string.
-        ValueError: No fan-out, one that is 0 or below -1, a ``batch_dependency`` below 1, or an
-            unknown direction.
+        TypeError: A fan-out or ``batch_dependency`` is not an integer, or ``prob`` is not a string.
+        ValueError: There is no fan-out, one is 0 or below -1, ``batch_dependency`` is below 1, or
+            ``edge_dir`` is unknown.
 
     Example:
         >>> import torch
@@ -256,5 +255,6 @@ class NeighborSampler(FanoutSampler, BlockSampler):
         self.check_fanouts()
 
     def fanout_hops(self, graph: Graph) -> FanoutHops | None:
-        """See :meth:`HopSampler.fanout_hops`; a subclass may pick otherwise."""
+        """See :meth:`HopSampler.fanout_hops`; None for a subclass, which may pick in another
+        way."""
         return FanoutHops.of(self, graph) if type(self) is NeighborSampler else None

@@ -1,5 +1,4 @@
-"""Batches whose seeds are edges, or any pairs: their ends, negative pairs, and blocks without their
-own edges."""
+"""EdgeBatches: batches whose seeds are edges or pairs of vertices, with negative pairs."""
 
 from __future__ import annotations
 
@@ -34,8 +33,11 @@ if TYPE_CHECKING:
 def edge_ends(
     csc: Mapping[EdgeType, CSC], edges: Mapping[EdgeType, Tensor], dtype: torch.dtype
 ) -> Pairs:
-    """Sources and destinations of edges, given their ids, or as pairs; IndexError where one is
-    outside the graph."""
+    """Sources and destinations of edges, which are given as ids or as pairs.
+
+    Raises:
+        IndexError: An edge or one of its ends is outside the graph.
+    """
     ends = {}
     for etype, ids in edges.items():
         own = csc[etype]
@@ -49,8 +51,14 @@ def edge_ends(
 def negative_pairs(
     csc: Mapping[EdgeType, CSC], positive: Pairs, negatives: NegativePairs, key: int
 ) -> Pairs:
-    """Pairs drawn for the ``positive`` ones of a batch with this ``key``; ``csc`` names all edge
-    types, in order."""
+    """Draw the negative pairs of a batch.
+
+    Args:
+        csc: The edges of all edge types, in the graph's order.
+        positive: The batch's positive pairs.
+        negatives: Draws the negative ones.
+        key: The batch's key.
+    """
     numbers = {etype: number for number, etype in enumerate(csc)}
     return {
         etype: negatives.draw(csc[etype], etype, pairs, derive_key(key, NEGATIVES, numbers[etype]))
@@ -60,23 +68,22 @@ def negative_pairs(
 
 @dataclass(frozen=True, eq=False)
 class EdgeBatches(FromHops):
-    """Samples edge-wise batches: a sampler of blocks whose seeds are edges, given by id, or any
-    pairs of vertices.
+    """Samples batches whose seeds are edges, given by id, or any pairs of vertices.
 
     Mirrors ``dgl.dataloading.as_edge_prediction_sampler``.
 
     Args:
-        blocks: Samples the blocks of the vertices at the ends, or a subgraph of these.
-        ends: The graph the edges belong to, where the one that is sampled is its reverse. Default:
-            the latter.
-        negatives: Draws negative pairs; None for no such pairs.
-        exclude: Leave a batch's own edges out of its blocks. Needs seeds that are edge ids.
-        reverse: With ``exclude`` leave these out too: the ids of the reverse edges, shape
+        blocks: Samples the blocks, or the subgraph, of the seeds' ends.
+        ends: The graph to which the edges belong, if the sampled graph is its reverse. Default: the
+            sampled graph.
+        negatives: Draws negative pairs; None: there are none.
+        exclude: Leave a batch's own edges out of its blocks. Seeds must then be edge ids.
+        reverse: With ``exclude``, reverse edges to leave out, too: their ids, shape
             ``(num_edges,)``, -1 for an edge without one; or a mapping from edge type to the type
             whose edge of the same id is the reverse.
 
     Raises:
-        ValueError: ``reverse`` without ``exclude``.
+        ValueError: ``reverse`` is given without ``exclude``.
 
     Example:
         >>> from pagraph.graph import Graph
@@ -100,12 +107,16 @@ class EdgeBatches(FromHops):
 
     @property
     def cache_key(self) -> Hashable:
-        """Blocks and negatives; the edges are those of the same graph, and what is excluded changes
-        few reads."""
+        """See ``MiniBatchSampler``. Without exclusion, which changes few reads; the edges are part
+        of the graph."""
         return type(self), self.blocks.cache_key, self.negatives
 
     def check_reverse(self, graph: Graph) -> None:
-        """Raise ValueError where ``reverse`` does not go with the edges of a graph."""
+        """Check ``reverse`` against a graph's edges.
+
+        Raises:
+            ValueError: It does not fit them.
+        """
         back = self.reverse
         if isinstance(back, Tensor):
             if len(graph.edge_types) > 1:
@@ -130,7 +141,7 @@ class EdgeBatches(FromHops):
                 )
 
     def with_in_edges(self) -> EdgeBatches:
-        """The same for a graph that is reversed already; nothing is excluded, which changes few
+        """This sampler for a graph that is already reversed, without exclusion, which changes few
         reads."""
         return EdgeBatches(self.blocks.with_in_edges(), self.ends, self.negatives)
 
@@ -142,20 +153,21 @@ class EdgeBatches(FromHops):
         pools: BufferPools | None = None,
         draw: Draw | None = None,
     ) -> HeteroMiniBatch | Subgraph:
-        """The blocks of one batch, with its ``links``; or its subgraph.
+        """Sample one batch: blocks with ``links``, or a subgraph.
 
         Args:
             graph: The graph.
             seeds: Edge ids, shape ``(n,)``, or pairs of a source and a destination, shape
                 ``(n, 2)``; or a mapping from edge type to such tensors.
             key: Any 64-bit number; equal keys give equal batches.
-            pools: Where output memory is recycled. Default: fresh memory.
-            draw: Samples the blocks of the ends in place of ``blocks``, where nothing is excluded.
+            pools: Recycled memory for the result. Default: fresh memory.
+            draw: Samples the blocks of the ends in place of ``blocks``, without exclusion.
 
         Raises:
             IndexError: An edge id or an end is outside the graph.
-            ValueError: ``seeds`` is a tensor and there are several edge types; pairs, of which to
-                exclude edges.
+            TypeError: Seeds are not tensors.
+            ValueError: ``seeds`` is a tensor for a graph of several edge types, has a wrong shape,
+                or has pairs although edges are to be excluded.
         """
         ends_graph = self.ends or graph
         edges = _by_type(ends_graph, seeds)
@@ -186,7 +198,7 @@ class EdgeBatches(FromHops):
     def _excluded(
         self, graph: Graph, edges: Mapping[EdgeType, Tensor]
     ) -> dict[EdgeType, ExcludedEdges]:
-        """The edges that no block may hold, as positions among those that are sampled."""
+        """The edges to leave out of the blocks, as positions in the CSC that is sampled."""
         ids: dict[EdgeType, list[Tensor]] = {}
         for etype, of_type in edges.items():
             if of_type.dim() != 1:
@@ -208,15 +220,15 @@ class EdgeBatches(FromHops):
     def seed_rates(
         self, seeds: Tensor | Mapping[EdgeType, Tensor], batch_size: int
     ) -> dict[str, Tensor]:
-        """Probability that a vertex is an end of an edge or a negative pair in a batch of
+        """Probability of each vertex to be an end of an edge or of a negative pair in a batch of
         ``batch_size`` edges."""
-        assert self.ends is not None  # as policies get it
+        assert self.ends is not None  # set for cache policies, which alone call this
         edges = _by_type(self.ends, seeds)
         csc = {etype: self.ends.csc_of(etype) for etype in self.ends.edge_types}
         total = sum(map(len, edges.values()))
         sizes = self.ends.num_nodes_by_type
         counts = {t: torch.zeros(n, dtype=torch.int64, device="cpu") for t, n in sizes.items()}
-        # Probability to be no end of a negative pair.
+        # Probability of each vertex to be in no negative pair.
         spared: dict[str, Any] = dict.fromkeys(sizes, 1.0)
         for etype, (src, dst) in edge_ends(csc, edges, torch.int64).items():
             src_type, _, dst_type = etype
@@ -232,7 +244,7 @@ class EdgeBatches(FromHops):
 
 
 def _by_type(graph: Graph, seeds: Any) -> dict[EdgeType, Tensor]:
-    """Seeds by edge type; TypeError, ValueError where they are neither ids nor pairs."""
+    """Seeds by edge type, checked; raises as :meth:`EdgeBatches.sample`."""
     if not isinstance(seeds, Mapping) and len(graph.edge_types) != 1:
         raise ValueError(f"seeds must be a mapping from edge type for the types {graph.edge_types}")
     by_type = dict(seeds) if isinstance(seeds, Mapping) else {graph.edge_types[0]: seeds}

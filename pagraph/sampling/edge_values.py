@@ -1,4 +1,4 @@
-"""Values of edges that are memoized for each version of their fields, and edge weights."""
+"""Edge weights, and caches of values derived from edge fields."""
 
 from __future__ import annotations
 
@@ -19,19 +19,17 @@ if TYPE_CHECKING:
     from ..graph.graph import EdgeType, Graph
 
 EdgeField = Callable[["EdgeType", str], "Tensor | None"]
-"""Gives an edge field by edge type and name, in the order of the edge ids; None where there is
-none."""
+"""Returns an edge field by edge type and name, in the order of edge ids; None if there is none."""
 
 T = TypeVar("T")
-_MOST_VERSIONS = 4  # by CSC: a few fields in turn, without keeping every copy of a changing one
+_MOST_VERSIONS = 4  # values kept per CSC: for a few fields in turn, or copies of a changing one
 
 
 class MadeOfFields(Generic[T]):
-    """Memoizes values derived from a CSC and its fields, for the last few of each CSC; safe from
-    any number of threads.
+    """Caches values derived from a CSC and its fields, the last few for each CSC; thread-safe.
 
-    A field that was written in place or replaced gives a new value; a tensor made in inference
-    mode, whose writes cannot be seen, at every call.
+    A value is derived again if a field was written in place or replaced; at every call if a field
+    is an inference tensor, whose writes are not tracked.
     """
 
     def __init__(self) -> None:
@@ -41,13 +39,13 @@ class MadeOfFields(Generic[T]):
     def get(
         self, csc: CSC, fields: Sequence[Tensor], make: Callable[[], T], *, kind: str = ""
     ) -> T:
-        """The value that ``make`` derives from the fields; threads that ask meanwhile wait for it.
+        """The value that ``make`` derives from the fields; other threads wait while it is made.
 
-        ``make`` must not keep the CSC alive; ``kind`` tells several values derived from the same
-        fields apart.
+        ``make`` must not keep the CSC alive. ``kind`` distinguishes values derived from the same
+        fields.
         """
-        # Held only to look up: what `make` takes long for is made under the lock of its CSC, so that
-        # other CSCs do not wait. The two locks are never held at once.
+        # For the look-up alone: `make` runs under the lock of its CSC, so that other CSCs do not
+        # wait. The two locks are never held at once.
         with self._lock:
             versions = self._versions.setdefault(csc, _Versions())
         return versions.get(kind, fields, make)
@@ -63,7 +61,7 @@ class _Versions(Generic[T]):
     def get(self, kind: str, fields: Sequence[Tensor], make: Callable[[], T]) -> T:
         now = [FieldVersion.of(values) for values in fields]
         with self._lock:
-            # What was written over or has gone will not be asked for again.
+            # Drop values whose fields were written or freed; they cannot be asked for again.
             self._known = [
                 known
                 for known in self._known
@@ -85,22 +83,26 @@ def _may_return(known: FieldVersion, now: FieldVersion) -> bool:
 
 
 class KnownFields(Generic[T]):
-    """What a sampler derived from the fields of one name of the graph that it was asked for last:
-    derived again when one of them was written or replaced."""
+    """Caches what a sampler derived from the fields of one name, for the last graph.
+
+    Derived again if one of them was written or replaced.
+    """
 
     def __init__(self) -> None:
         self._known: tuple[Any, list[FieldVersion | None], T] | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # A sampler goes to other processes without the values, which it derives there.
+        # Without the values: a sampler in another process derives them again.
         return type(self), ()
 
     def get(
         self, graph: Graph, name: str, field: EdgeField | None, make: Callable[[EdgeField], T]
     ) -> T:
-        """What ``make`` derives from the fields ``name``; safe from any thread, of which several
-        may derive the same."""
-        if field is not None:  # whose values nobody else knows of
+        """The value that ``make`` derives from the fields ``name``.
+
+        Thread-safe; several threads may derive it at once.
+        """
+        if field is not None:  # its values may change unseen, so nothing is cached
             return make(field)
         now = [
             FieldVersion.of(values) if isinstance(values, Tensor) else None
@@ -117,8 +119,14 @@ class KnownFields(Generic[T]):
 def check_column(
     name: str, values: Any, dtypes: tuple[torch.dtype, ...], kind: str, count: int, owner: str
 ) -> None:
-    """Raise unless the values are ``count`` numbers of these dtypes on the CPU; ``kind`` and
-    ``owner`` word errors."""
+    """Check that values are ``count`` numbers of these dtypes on the CPU.
+
+    ``kind`` and ``owner`` are words for errors.
+
+    Raises:
+        TypeError: They are of another type or dtype, or not on the CPU.
+        ValueError: They have another shape.
+    """
     if not isinstance(values, Tensor) or values.dtype not in dtypes:
         got = values.dtype if isinstance(values, Tensor) else type(values).__name__
         raise TypeError(f"{name} must be a tensor of {kind}, got {got}")
@@ -138,31 +146,30 @@ _NARROW = (
     torch.int16,
 )
 _WIDE = (torch.float64, torch.int32, torch.int64)
-# Keys are quotients of weights, running sums are sums of them: neither may leave the range of
-# float64.
+# Bounds of float64 weights, so that neither keys, which divide by them, nor running sums overflow.
 _LEAST = 1e-290
 _MOST = 1e290
 
 
 class EdgeWeights:
-    """Weights of a CSC's edges: a private copy, which later writes to the field do not reach.
+    """Weights of a CSC's edges, as a private copy that later writes to the field do not change.
 
-    Edges of weight 0 are set apart. Memory beyond the weights themselves: nothing where all
-    positive weights are equal (as in a mask), else 0.75 bytes an edge for the tables that draws
-    use, made when first asked for; and with zeros among the weights one position (4 or 8 bytes) for
-    each positive one, and an ``indptr``.
+    Edges of weight 0 are left out. If all positive weights are equal (as in a mask), no weights are
+    kept. Else the tables for draws take another 0.75 bytes per edge; they are made on first use.
+    With zeros among the weights, the positions of positive ones take 4 or 8 bytes each, plus an
+    ``indptr``.
 
     Args:
-        csc: The edges; it is not kept.
+        csc: The edges; not kept alive.
         weights: Shape ``(num_edges,)``, float32, float64 or bool, in CSC order, finite and not
             negative. It is changed.
 
     Attributes:
-        num_edges: Edges of the CSC, those of weight 0 counted.
+        num_edges: Number of edges of the CSC, including those of weight 0.
         kept: The edges of positive weight, as a CSC whose ``indices`` are positions in the original
-            one; None where all are positive.
-        values: Shape ``(num_positive,)``, float32 or float64, in the order of the positions; None
-            where all positive weights are equal.
+            one; None if all weights are positive.
+        values: Shape ``(num_positive,)``, float32 or float64, by position; None if all positive
+            weights are equal.
     """
 
     def __init__(self, csc: CSC, weights: Tensor) -> None:
@@ -177,7 +184,7 @@ class EdgeWeights:
         if equal:
             self.values = None
         elif self.kept is not None:
-            # A slice would keep the memory of what was cut off.
+            # Not a slice, which would keep the memory of all weights.
             self.values = weights.clone()
         self._indptr = (csc if self.kept is None else self.kept).indptr
         self._lock = ForkLock()
@@ -185,25 +192,24 @@ class EdgeWeights:
 
     @property
     def num_positive(self) -> int:
-        """Edges of positive weight."""
+        """Number of edges of positive weight."""
         return self.num_edges if self.kept is None else self.kept.num_edges
 
     @property
     def nbytes(self) -> int:
-        """Bytes held now."""
+        """Bytes of memory held now."""
         held = [self.values, *([] if self.kept is None else [self.kept.indptr, self.kept.indices])]
         tables: int = sum(array.nbytes for array in self._memo.get("tables", ()))
         return sum(tensor.nbytes for tensor in held if tensor is not None) + tables
 
     def tables(self) -> tuple[Array, Array]:
-        """Running sums and guide of each row of ``values``, see ``kernels/weighted.py``; made once,
-        thread-safe."""
+        """Running sums and guide of the rows of ``values``, see ``kernels/weighted.py``; made on
+        first use, thread-safe."""
         tables: tuple[Array, Array] = self.memoized("tables", self._fill_tables)
         return tables
 
     def memoized(self, name: Any, make: Callable[[], Any]) -> Any:
-        """The value of ``make``, made once for a name and kept as long as the weights;
-        thread-safe."""
+        """The value of ``make``, made once per name and kept with the weights; thread-safe."""
         with self._lock:
             if name not in self._memo:
                 self._memo[name] = make()
@@ -221,10 +227,10 @@ class EdgeWeights:
 
     @cached_property
     def in_order(self) -> Tensor:
-        """A weight for each edge in CSC order, zeros included, shape ``(num_edges,)``, float32 or
-        float64.
+        """The weights of all edges in CSC order, including zeros, shape ``(num_edges,)``, float32
+        or float64.
 
-        Where all positive weights are equal they are 1. Made when first asked for, and kept.
+        If all positive weights are equal, they are 1. Made on first use, and kept.
         """
         positive = self.values
         if positive is None:
@@ -244,7 +250,7 @@ class EdgeWeights:
 
 
 def _keep_positive(csc: CSC, weights: Tensor, count: int) -> CSC:
-    """Move the positive weights to the front, and tell where they were."""
+    """Move the positive weights to the front; returns their edges as a CSC of positions."""
     from .kernels import weighted
 
     dtype = csc.indices.dtype
@@ -258,14 +264,14 @@ _made: MadeOfFields[EdgeWeights] = MadeOfFields()
 
 
 def edge_weights(csc: CSC, values: Tensor, *, name: str = "values") -> EdgeWeights:
-    """The weights of a CSC's edges, memoized as long as both CSC and field live; see
+    """The weights of a CSC's edges, cached while both CSC and field are alive; see
     :class:`MadeOfFields`.
 
     Args:
         csc: The edges.
-        values: Shape ``(num_edges,)`` or ``(num_edges, 1)``, in the order of the edge ids: finite
-            and not negative, on the CPU; float16, bfloat16, float32, float64, bool, uint8 or a
-            signed integer dtype. Float64 weights above 0 are taken to lie in [1e-290, 1e290].
+        values: Shape ``(num_edges,)`` or ``(num_edges, 1)``, in the order of edge ids, on the CPU;
+            float16, bfloat16, float32, float64, bool, uint8 or a signed integer dtype. Finite and
+            not negative. Positive float64 weights are clamped to [1e-290, 1e290].
         name: Name of the values, for errors.
 
     Raises:
@@ -284,7 +290,7 @@ def _in_csc_order(csc: CSC, values: Tensor, name: str) -> Tensor:
     values = values.detach().reshape(-1)
     if csc.edge_ids is not None:
         check_range("edge_ids", csc.edge_ids, csc.num_edges)
-    # A copy even where nothing moves: the user may write to the field while a batch is being drawn.
+    # Always a copy: the user may write to the field while a batch is sampled.
     weights = values.clone() if csc.edge_ids is None else values.index_select(0, csc.edge_ids)
     if weights.dtype == torch.bool or len(weights) == 0:
         return weights

@@ -1,10 +1,9 @@
-"""Batches of one size: hop by hop, a sampled batch is filled up with vertices and edges that belong
-to nothing.
+"""Padding of batches to fixed sizes, hop by hop.
 
-The padding of a hop stands behind its own vertices and edges. Padding vertices have the id -1. The
-padding edges of a hop lead from its last padding vertex to the last one of the hop before, so that
-no vertex of the graph is at either end, and destinations still never decrease. Local ids move with
-the begins of the hops; the order of what was sampled stays.
+The padding of a hop follows its sampled vertices and edges. Padding vertices have the id -1. The
+padding edges of a hop lead from its last padding vertex to the last one of the previous hop: no
+sampled vertex is at either end, and destinations still never decrease. Local ids shift with the
+begins of the hops; sampled vertices and edges keep their order.
 """
 
 from __future__ import annotations
@@ -30,8 +29,8 @@ class Sizes(NamedTuple):
     """Sizes of a batch of one vertex type and one edge type.
 
     Attributes:
-        nodes: Vertices that each hop finds, the seeds first.
-        edges: Edges that each hop draws.
+        nodes: Number of seeds, then of the vertices that each hop finds.
+        edges: Number of edges that each hop draws.
     """
 
     nodes: tuple[int, ...]
@@ -39,26 +38,27 @@ class Sizes(NamedTuple):
 
     @classmethod
     def of(cls, hop_ends: Sequence[int], edges: Sequence[int]) -> Sizes:
-        """Of where the vertices of each hop end, and the edges of each hop."""
+        """Sizes from the ends of each hop's vertices, and the number of edges of each hop."""
         return cls(tuple(end - begin for begin, end in pairwise([0, *hop_ends])), tuple(edges))
 
     @property
     def node_ends(self) -> list[int]:
-        """Where the vertices of each hop end."""
+        """The ends of each hop's vertices."""
         return list(accumulate(self.nodes))
 
     def has_room_for(self, sampled: Sizes) -> bool:
-        """Whether a sampled batch fits, with a padding vertex in each hop for padding edges to
-        join."""
+        """Whether a sampled batch fits, with at least one padding vertex in each hop for padding
+        edges."""
         return all(n < most for n, most in zip(sampled.nodes, self.nodes, strict=True)) and all(
             n <= most for n, most in zip(sampled.edges, self.edges, strict=True)
         )
 
 
 def largest_sizes(sampler: HopSampler, graph: Graph, batch_size: int) -> Sizes:
-    """Room for any batch of so many seeds of a graph with one vertex type and one edge type.
+    """Sizes with room for any batch of ``batch_size`` seeds, in a graph of one vertex and one edge
+    type.
 
-    Each hop's own bound: their sum may be above the vertices of the graph.
+    Each hop is bounded on its own, so their sum may exceed the graph's number of vertices.
     """
     csc = graph.adjacency(sampler.edge_dir)
     num_nodes = graph.num_nodes
@@ -66,14 +66,14 @@ def largest_sizes(sampler: HopSampler, graph: Graph, batch_size: int) -> Sizes:
     nodes = [batch_size + 1]
     edges = []
     for hop in range(sampler.num_hops):
-        # LABOR draws so many on average.
+        # LABOR's fan-outs are averages, not bounds.
         known_number = sampler.has_fanouts and not isinstance(sampler, LaborSampler)
         fanout = sampler.fanout(hop, graph.edge_types[0]) if known_number else -1
         if fanout >= 0:
             drawn = frontier * fanout
         else:
             widest = int(csc.indptr.diff().max()) if num_nodes else 0
-            # Of a seed that is there twice, all edges are, too.
+            # Repeated seeds repeat their edges.
             drawn = min(frontier * widest, csc.num_edges + batch_size * widest)
         found = min(drawn, num_nodes)
         known = min(known + found, batch_size + num_nodes)
@@ -84,8 +84,8 @@ def largest_sizes(sampler: HopSampler, graph: Graph, batch_size: int) -> Sizes:
 
 
 Empty = Callable[[Any, int, Tensor], Tensor]
-"""Memory for so many elements of the dtype and the place of another tensor; the first argument
-names what it is for."""
+"""Allocates a number of elements with the dtype and device of another tensor; the first argument is
+a name for recycling."""
 
 
 def empty_of(pools: BufferPools) -> Empty:
@@ -100,24 +100,31 @@ def empty_of(pools: BufferPools) -> Empty:
 
 
 def _plain(tensor: Tensor) -> Any:
-    """A tensor to write to or read from; on the CPU as an array. Torch would divide such work
-    between the threads of its pool, which wait for each other on busy cores: batches of 7 ms took
-    0.5 s in two of the loader's threads."""
+    """A tensor for plain reads and writes; on the CPU, as a NumPy array.
+
+    Torch would split such work among the threads of its pool, which wait for each other if cores
+    are busy: in two of a loader's threads, batches of 7 ms took 0.5 s.
+    """
     return tensor.numpy() if tensor.is_cpu else tensor
 
 
 def _moved(local: Tensor, moved: Tensor, out: Tensor) -> None:
     """Write the padded local ids of sampled ones."""
     if out.is_cpu:
-        # Local ids are in range; with "raise" NumPy would write to a copy first.
+        # Local ids are in range. With mode="raise", NumPy would write to a copy first.
         np.take(moved.numpy(), local.numpy(), out=out.numpy(), mode="clip")
     else:
         torch.index_select(moved, 0, local, out=out)
 
 
 class HopPart(NamedTuple):
-    """A hop's part of an array: from ``begin`` to ``end`` as sampled; padded from ``first`` on,
-    with padding from ``middle`` to ``stop``."""
+    """A hop's part of an array.
+
+    Attributes:
+        begin, end: Its sampled elements in the sampled array.
+        first, middle: The same elements in the padded array.
+        middle, stop: Its padding in the padded array.
+    """
 
     begin: int
     end: int
@@ -127,7 +134,7 @@ class HopPart(NamedTuple):
 
 
 def hop_parts(sampled: Sequence[int], padded: Sequence[int]) -> Iterator[HopPart]:
-    """The part of each hop, of as many elements as it has sampled and padded."""
+    """The part of each hop, given its number of elements without and with padding."""
     begin = first = 0
     for count, room in zip(sampled, padded, strict=True):
         yield HopPart(begin, begin + count, first, first + count, first + room)
@@ -138,8 +145,8 @@ def hop_parts(sampled: Sequence[int], padded: Sequence[int]) -> Iterator[HopPart
 def padded_nodes(
     nodes: Tensor, sampled: Sizes, sizes: Sizes, ids: Tensor, empty: Empty
 ) -> tuple[Tensor, Tensor]:
-    """The graph's ids of the vertices with padding, and the padded local id of each sampled one, in
-    the dtype of ``ids``."""
+    """The padded array of the vertices' ids in the graph, and the padded local id of each sampled
+    vertex, in the dtype of ``ids``."""
     padded = empty("nodes", sum(sizes.nodes), nodes)
     moved = empty("moved", len(nodes), ids)
     out = _plain(padded)
@@ -155,7 +162,7 @@ def padded_nodes(
 
 
 def pad_blocks(batch: MiniBatch, sampled: Sizes, sizes: Sizes, empty: Empty) -> MiniBatch:
-    """The blocks of a batch in ``sizes``, which have room for it; without fields."""
+    """The blocks of a batch, padded to ``sizes``, which have room for it; without fields."""
     ends = sizes.node_ends
     (*others, outer) = reversed(batch.blocks)
     nodes, moved = padded_nodes(batch.input_nodes, sampled, sizes, outer.indices, empty)
@@ -178,7 +185,7 @@ def pad_blocks(batch: MiniBatch, sampled: Sizes, sizes: Sizes, empty: Empty) -> 
         positions = _extended(block.positions, room, -1, empty, ("positions", hop))
         weights = block.weights
         if weights is not None:
-            # Not 0: a layer that divides by their sum would make NaN of it, and of all gradients.
+            # Not 0: a layer that divides by the sum of weights would make NaN, also of gradients.
             weights = _extended(weights, room, 1, empty, ("weights", hop))
         blocks.append(Block(indptr, indices, nodes[: ends[hop + 1]], positions, num_dst, weights))
     return MiniBatch(nodes[: ends[0]], blocks[::-1])
@@ -200,14 +207,15 @@ def pad_edges(
     sizes: Sizes,
     empty: Empty,
 ) -> tuple[Tensor, Tensor]:
-    """The edges of a subgraph, of all hops behind each other, in ``sizes``.
+    """The edges of a subgraph, hop by hop, padded to ``sizes``.
 
     Args:
-        edge_index: Local sources and destinations.
+        edge_index: Local ids of sources, and of destinations.
         edge_ids: The graph's id of each edge.
-        moved: As :func:`padded_nodes` returns it.
-        sampled, sizes: The subgraph's sizes, and others that have room for it.
-        empty: Gives memory.
+        moved: The padded local ids that :func:`padded_nodes` returns.
+        sampled: The subgraph's sizes.
+        sizes: Sizes with room for it.
+        empty: Allocates memory.
 
     Returns:
         The padded ``edge_index``, shape ``(2, num_edges)``, and ids, with -1 for padding.
@@ -223,14 +231,14 @@ def pad_edges(
     sampled_destinations = _plain(local_dst)
     out_ids = _plain(ids)
     sampled_ids = _plain(edge_ids)
-    # Nothing leads to what the last hop finds.
+    # No edges lead to the last hop's vertices.
     vertices = hop_parts(sampled.nodes[:-1], sizes.nodes[:-1])
     edges = hop_parts(sampled.edges, sizes.edges)
     for hop, (part, found) in enumerate(zip(edges, vertices, strict=True)):
         of_hop = slice(part.begin, part.end)
         room_of_hop = slice(part.first, part.middle)
         _moved(local_src[of_hop], moved, src[room_of_hop])
-        # All destinations are vertices that the hop before has found, and move together.
+        # All destinations are vertices of the previous hop, which shift by the same number.
         destinations[room_of_hop] = sampled_destinations[of_hop] + (found.first - found.begin)
         sources[part.middle : part.stop] = last[hop + 1]
         destinations[part.middle : part.stop] = last[hop]

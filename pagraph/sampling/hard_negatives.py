@@ -1,5 +1,5 @@
-"""Hard negatives: destinations that are popular, or the batch's own, and that are no neighbours of
-their sources."""
+"""Hard negatives: non-neighbours that are popular destinations, or destinations of the same
+batch."""
 
 from __future__ import annotations
 
@@ -22,35 +22,35 @@ if TYPE_CHECKING:
     from ..graph.graph import EdgeType
 
 _TRIES = 16
-"""Draws until all candidates are looked at, which takes as long as some thousand draws."""
+"""Rejected draws before all candidates are scanned, which takes as long as some thousand draws."""
 
 
 @dataclass(frozen=True, eq=False)
 class HardNegatives:
-    """``k`` pairs for each positive one, from its source to destinations that are hard to tell from
-    its own.
+    """Draws ``k`` negative pairs for each positive one, from its source to destinations that are
+    hard to distinguish from its own.
 
-    The destination of the positive pair is never drawn unless ``exclude_edges`` is False, nor is it
-    within the batch. A source for which no destination is left, since it leads to all of them, gets
-    no pair.
+    A positive pair's own destination is not drawn for it, except with ``exclude_edges=False`` and
+    without ``in_batch``. A source with edges to all candidates gets no negatives.
 
     Args:
-        k: Pairs for each positive one, with replacement.
-        power: Draw in proportion to the in-degree to this power: 0 uniformly, 0.75 as word2vec
-            (Mikolov et al., NeurIPS 2013, section 2.2), where vertices without in-edges are never
-            drawn.
-        among: Draw these vertices of the destination's type only: ids, or a mask of all; or a
-            mapping from vertex type to either, in which types may be missing. Default: all.
-        in_batch: Draw from the destinations of the batch's positive pairs, each as often as it is
-            there.
-        exclude_edges: Draw no destination that an edge of the type leads to from the source. The
-            edges are sorted by source once, and kept so in memory, 4 or 8 bytes each.
+        k: Pairs per positive pair, drawn with replacement.
+        power: Draw in proportion to the in-degree to this power: 0 draws uniformly, 0.75 like
+            word2vec (Mikolov et al., NeurIPS 2013, section 2.2). Above 0, vertices without in-edges
+            are never drawn.
+        among: Draw only from these vertices of the destination's type: ids, or a mask of all
+            vertices; or a mapping from vertex type to either. Default, also for missing types: all.
+        in_batch: Draw from the destinations of the batch's positive pairs, in proportion to how
+            often each occurs.
+        exclude_edges: Draw no destination to which the source has an edge of this type. Keeps a
+            copy of the edges in memory, sorted by source, 4 or 8 bytes each.
 
     Raises:
-        TypeError: ``k`` is not an integer, ``power`` no number, a flag no flag, or ``among`` holds
-            something else than ids or masks.
-        ValueError: ``k`` is below 1; ``power`` negative, infinite or NaN, or given with
-            ``in_batch``; a mask is of another number of vertices, or nothing is left to draw.
+        TypeError: ``k`` is not an integer, ``power`` is not a number, a flag is not a bool, or
+            ``among`` has neither ids nor masks.
+        ValueError: ``k`` is below 1; ``power`` is negative, infinite or NaN, or given with
+            ``in_batch``; a mask has another length than there are vertices; or no vertex can be
+            drawn.
         IndexError: An id is outside the graph.
 
     Example:
@@ -89,7 +89,7 @@ class HardNegatives:
         return {name: value for name, value in vars(self).items() if name != "_made"}
 
     def ends(self, csc: CSC, node_type: str) -> HardEnds:
-        """Draws destinations along these edges; memoized as long as they live. Raises as the
+        """Draws destinations along these edges; cached while they are alive. Raises as the
         class."""
         return self._made.get(csc, [], lambda: HardEnds(self, csc, node_type))
 
@@ -107,18 +107,18 @@ class HardNegatives:
 
 
 class HardEnds:
-    """Destinations that :class:`HardNegatives` draws along the edges of one type; safe from any
-    number of threads.
+    """Draws destinations for :class:`HardNegatives` along the edges of one type; thread-safe.
 
     Attributes:
-        chances: Probability of each vertex to be drawn, edges aside, shape ``(num_dst,)``, float64;
-            0 within the batch, whose vertices are read anyway.
+        num_dst: Number of vertices of the destination's type.
+        chances: Probability of each vertex to be drawn, ignoring exclusion, shape ``(num_dst,)``,
+            float64. All 0 for draws within the batch, whose vertices are read anyway.
     """
 
     def __init__(self, settings: HardNegatives, csc: CSC, node_type: str) -> None:
         self._settings = settings
         self.num_dst: int = csc.num_dst
-        rows = csc.transpose() if settings.exclude_edges else None  # a stable sort: rows ascend
+        rows = csc.transpose() if settings.exclude_edges else None  # with ascending rows
         nothing = np.empty(0, dtype=np.int64)
         self._rows = (nothing, nothing) if rows is None else rows.arrays
         self._mask = _mask_of(settings.among, node_type, csc.num_dst)
@@ -149,12 +149,12 @@ class HardEnds:
 
         Args:
             src: Sources, shape ``(n,)``.
-            own: The destination of the positive pair of each, shape ``(n,)``.
+            own: The destination of each one's positive pair, shape ``(n,)``.
             batch: The destinations of all positive pairs.
             key: Any 64-bit number.
 
         Returns:
-            Shape ``(n,)``, int64; -1 where no destination is left.
+            Shape ``(n,)``, int64; -1 if there is no allowed destination.
 
         Raises:
             IndexError: A source is outside the graph.
@@ -186,7 +186,8 @@ class HardEnds:
 
 
 def _mask_of(among: Any, node_type: str, num_nodes: int) -> Tensor | None:
-    """A mask of the vertices of one type that may be drawn; None: all."""
+    """Mask of the vertices of a type that may be drawn, or None for all; raises as
+    :class:`HardNegatives`."""
     if isinstance(among, Mapping):
         among = among.get(node_type)
     if among is None:
@@ -209,14 +210,14 @@ def _mask_of(among: Any, node_type: str, num_nodes: int) -> Tensor | None:
 
 @dataclass(frozen=True)
 class HardPairs:
-    """The hard negatives that a batch of pairs gets; stands where ``PairNegatives`` does.
+    """Hard negatives of a batch of pairs, in place of ``PairNegatives``.
 
     Attributes:
-        amount: Negatives for each pair; a batch of ``p`` pairs gets ``ceil(p * amount)``, of which
-            number ``j`` belongs to pair ``j % p``.
+        amount: Negatives per pair. A batch of ``p`` pairs gets ``ceil(p * amount)``; number ``j``
+            belongs to pair ``j % p``.
         dst: Draws their destinations.
-        has_sources: They have sources of their own, those of their pairs; else they are other
-            destinations for these.
+        has_sources: Whether negatives are pairs, with the source of their pair; else they are other
+            destinations for it.
     """
 
     amount: float
@@ -225,10 +226,11 @@ class HardPairs:
     src = None
 
     def draw(self, src: Tensor, dst: Tensor, key: int) -> tuple[Tensor, Tensor]:
-        """The pair that each negative belongs to, and its destination, both of shape ``(q,)``.
+        """Draw negatives; returns the pair and the destination of each, both of shape ``(q,)``.
 
         Raises:
-            ValueError: A pair gets none, where each must have as many.
+            ValueError: ``has_sources`` is False, so each pair needs its number of negatives, and
+                one has no allowed destination.
         """
         owners = torch.arange(math.ceil(len(src) * self.amount), device="cpu") % max(1, len(src))
         drawn = self.dst.draw(src[owners], dst[owners], dst, key)

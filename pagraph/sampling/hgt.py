@@ -1,5 +1,4 @@
-"""HGTSampler: as many vertices of each type, by how much they are connected with those that are
-there."""
+"""HGTSampler: draws a number of vertices of each type, by their edges to the batch (HGSampling)."""
 
 from __future__ import annotations
 
@@ -38,32 +37,31 @@ if TYPE_CHECKING:
     from .hop import Picker, VertexTable
 
 MOST_NEIGHBORS = 50
-"""In-neighbours that a vertex gives shares to: a hub's many would fill the budget with shares of
-next to nothing."""
+"""Maximum in-neighbours to which a vertex gives shares; a hub's many would fill the budget with
+tiny shares."""
 
 
 @dataclass(frozen=True)
 class HGTSampler(HopSampler):
-    """Draws a number of vertices of each type in each hop, and takes all edges that the graph has
-    among them.
+    """Draws a number of vertices of each type in each hop, and returns all edges among them.
 
-    HGSampling (Hu et al., "Heterogeneous Graph Transformer", WWW 2020, Algorithm 2), as
-    torch-sparse's ``hgt_sample`` does it. Every vertex divides 1 among its in-neighbours along each
-    edge type, of more than 50 among 50 drawn uniformly; what a vertex gets in sum is its share of
-    its type's budget. A hop draws from the budget of each type, without replacement, in proportion
-    to the squares of the shares; then those drawn divide theirs. The edges are all among the
-    vertices, as in the paper.
+    HGSampling (Hu et al., "Heterogeneous Graph Transformer", WWW 2020, Algorithm 2), like
+    torch-sparse's ``hgt_sample``. Along each edge type, a vertex divides 1 among its in-neighbours,
+    or among 50 drawn uniformly if it has more. The sum that a vertex receives is its share of its
+    type's budget. A hop draws from each type's budget without replacement, in proportion to squared
+    shares. In the next hop, the drawn vertices divide 1 each. As in the paper, the subgraph has all
+    edges among its vertices.
 
     Args:
-        sizes: Vertices drawn in each hop, the first hop first: of each type, or by a mapping from
-            vertex type.
-        most_edges: Look at so many in-edges of a vertex along an edge type, drawn uniformly,
-            instead of all of them: those among them that come from a vertex of the batch are its
-            edges. torch-sparse looks at 50.
+        sizes: Number of vertices to draw in each hop, the first hop first: one number for each
+            type, or a mapping from vertex type.
+        most_edges: Consider this number of in-edges per vertex and edge type, drawn uniformly; the
+            subgraph has those of them that come from a vertex of the batch. torch-sparse considers
+            50. Default: all edges.
 
     Raises:
         TypeError: A number is not an integer.
-        ValueError: A size is negative, or ``most_edges`` below 1.
+        ValueError: A size is negative, or ``most_edges`` is below 1.
 
     Example:
         >>> from pagraph.graph import Graph
@@ -95,8 +93,11 @@ class HGTSampler(HopSampler):
         return len(self.sizes)
 
     def size(self, hop: int, node_type: str) -> int:
-        """Vertices of a type drawn in hop number ``hop``; KeyError where the hop's sizes do not
-        name the type."""
+        """Number of vertices of a type drawn in hop ``hop``.
+
+        Raises:
+            KeyError: The hop's sizes do not name the type.
+        """
         size = self.sizes[hop]
         if not isinstance(size, Mapping):
             return size
@@ -107,7 +108,7 @@ class HGTSampler(HopSampler):
         return size[node_type]
 
     def picker(self, graph: Graph, hop: int, edge_type: EdgeType, field: EdgeField) -> Picker:
-        """The edges along which a vertex gives shares."""
+        """Picks the edges along which a vertex gives shares."""
         return UniformPicker(MOST_NEIGHBORS)
 
     def sample(
@@ -119,15 +120,19 @@ class HGTSampler(HopSampler):
         dtype: torch.dtype | None = None,
         pools: BufferPools | None = None,
     ) -> Subgraph:
-        """Sample one mini-batch; see :meth:`SubgraphSampler.sample`. KeyError for a type without a
-        size."""
+        """Sample one mini-batch; see :meth:`SubgraphSampler.sample`.
+
+        Raises:
+            KeyError: A hop's sizes do not name a vertex type, or the graph does not have a type of
+                the seeds.
+        """
         batch = _sampled_at_once(self, graph, seeds, key, dtype, pools)
         if batch is not None:
             return batch
         return _HopByHop(self, graph, seeds, key, dtype, pools, None).subgraph()
 
     def shape(self, graph: Graph) -> _Shape:
-        """The sizes as kernels take them; memoized by the types of a graph, as every batch asks."""
+        """The sizes as kernels take them; cached by a graph's types, as each batch needs them."""
         node_types = graph.types[0]
         shape = self._shapes.get(graph.types)
         if shape is None:
@@ -147,13 +152,13 @@ class HGTSampler(HopSampler):
 
 @dataclass(frozen=True, eq=False)
 class _Shape:
-    """What a batch's size depends on, besides the seeds.
+    """What the size of a batch depends on, besides its seeds.
 
     Attributes:
-        sizes: Vertices to draw, shape ``(num_hops, num_node_types)``, int64.
-        ends: The places of both ends' types among the vertex types, shape ``(num_edge_types, 2)``,
-            int64.
-        fanouts: In-neighbours that a vertex gives shares to; in-edges that are looked at, 0 for all.
+        sizes: Number of vertices to draw, shape ``(num_hops, num_node_types)``, int64.
+        ends: See ``edge_ends``.
+        fanouts: Maximum in-neighbours to which a vertex gives shares; in-edges per vertex that are
+            considered in the end, 0 for all.
     """
 
     sizes: Int64Array
@@ -163,15 +168,15 @@ class _Shape:
 
 @dataclass(frozen=True, eq=False)
 class _Room:
-    """Scratch for the largest batch there can be; see ``kernels/hgt.py`` for its parts.
+    """Sizes of the scratch memory for the largest possible batch; see ``kernels/hgt.py``.
 
     Attributes:
-        spans: Where the vertices of each type begin, shape ``(num_node_types + 1, 2)``, int64.
-        seen: Vertices of one type that may be seen.
-        rows: Vertices of the largest frontier.
-        edges: Edges of a hop, or of the result.
-        kept: Bounds of the result's edges.
-        table: Slots of the hash table of one type.
+        spans: See there.
+        seen: Maximum seen vertices of one type.
+        rows: Maximum vertices of a frontier.
+        edges: Maximum edges of a hop, and of the result.
+        kept: Length of ``kept``.
+        table: Slots of each type's hash table.
     """
 
     spans: Int64Array
@@ -184,7 +189,8 @@ class _Room:
     @staticmethod
     @lru_cache(maxsize=256)
     def of(shape: _Shape, num_seeds: tuple[int, ...], limits: tuple[int, ...]) -> _Room:
-        """The room for so many seeds of each type in a graph of so many vertices."""
+        """The sizes for these numbers of seeds, and of the graph's vertices (``limits``), by
+        type."""
         known = list(num_seeds)
         seen = list(num_seeds)
         frontier = known
@@ -196,7 +202,7 @@ class _Room:
                 drawn = frontier[dst] * shape.fanouts[0]
                 edges = max(edges, drawn)
                 seen[src] += drawn
-            # Repeated seeds have places of their own, so that a type may have more than its limit.
+            # Repeated seeds have their own local ids, so a type may have more than its limit.
             seen = [min(n, k + m) for n, k, m in zip(seen, num_seeds, limits, strict=True)]
             frontier = [min(n, m) for n, m in zip(sizes, limits, strict=True)]
             known = [min(n + m, s) for n, m, s in zip(known, frontier, seen, strict=True)]
@@ -213,7 +219,7 @@ class _Room:
             rows,
             edges,
             sum(known[dst] + 1 for _, dst in ends),
-            # At most half full, so that it need not grow beyond this.
+            # At most half full, even for the largest batch.
             1 << (2 * max(seen) + 15).bit_length(),
         )
 
@@ -226,8 +232,8 @@ def _sampled_at_once(
     dtype: torch.dtype | None,
     pools: BufferPools | None,
 ) -> Subgraph | None:
-    """A batch sampled in one call of a kernel; None for one that may be huge, and for edges on disk
-    or of several id dtypes, which are sampled hop by hop."""
+    """Sample a batch in one kernel call; None if it may be huge, or if edges are on disk or have
+    several id dtypes."""
     given = seeds_by_type(graph, seeds)
     dtype = dtype or next((ids.dtype for ids in given.values()), torch.int64)
     edges = edges_for_kernels(sampler, graph)
@@ -303,8 +309,7 @@ def _draw(
     nodes: Any,
     report: Any,
 ) -> tuple[Any, Any, Any]:
-    """Run the kernel that draws, in this thread's scratch; positions, places and bounds of the
-    edges."""
+    """Run the kernel ``draw`` in this thread's scratch; returns its positions, places and kept."""
     from .kernels import hgt
 
     num_types = len(room.spans) - 1
@@ -312,7 +317,7 @@ def _draw(
     positions = scratch.array("hgt positions", room.edges, like.dtype)
     places = scratch.array("hgt places", room.edges, np.int32)
     kept = scratch.array("hgt kept", room.kept, np.int64)
-    # One look-up for several arrays: each is a call, and these few are most of what a batch makes.
+    # Several arrays from one: each look-up is a call, and calls take most of a batch's host time.
     shares = scratch.array("hgt shares", num_seen + 2 * room.seen, np.float64)
     counts = scratch.array("hgt counts", room.seen + num_types, np.int64)
     hgt.draw(
@@ -346,7 +351,7 @@ def _draw(
 
 
 class _Budget:
-    """The shares of the vertices of one type: of those that are in the batch -1."""
+    """The shares of one type's vertices; -1 (``TAKEN``) for those in the batch."""
 
     def __init__(self, seen: VertexTable) -> None:
         self.seen = seen
@@ -354,7 +359,7 @@ class _Budget:
 
     @property
     def shares(self) -> Float64Array:
-        """A share for each vertex that was seen."""
+        """The share of each seen vertex."""
         if len(self._shares) < self.seen.count:
             known = self._shares
             self._shares = np.zeros(2 * self.seen.count)
@@ -363,14 +368,14 @@ class _Budget:
 
 
 class _HopByHop(BatchRun):
-    """One batch, sampled hop by hop."""
+    """A batch while it is sampled hop by hop."""
 
     sampler: HGTSampler
 
     def subgraph(self) -> Subgraph:
-        """Sample all hops, and all edges among their vertices."""
-        # Two tables for each type: the batch's vertices, and those that ever got a share. Both
-        # begin with the seeds, so that the budget knows that they are taken.
+        """Sample all hops, and the edges among their vertices."""
+        # Two tables per type: the batch's vertices, and the seen ones, which got a share. Both
+        # begin with the seeds, which are taken.
         budgets: dict[str, _Budget] = {}
         for ntype, table in self.tables.items():
             seen = self.scratch.table(f"budget {ntype}")
@@ -380,7 +385,7 @@ class _HopByHop(BatchRun):
                 )
             budgets[ntype] = _Budget(seen)
 
-        # A vertex gives its shares once, in the hop after the one that found it.
+        # A vertex gives shares once, in the hop after the one that drew it.
         def expand(number: int, begins: Mapping[str, int], known: object) -> None:
             self._give(number, begins, budgets)
             for index, ntype in enumerate(self.tables):
@@ -402,13 +407,13 @@ class _HopByHop(BatchRun):
         frontier = self.tables[etype[2]].nodes
         nodes, table, shift = self.tables[etype[0]].lookup
         memory = HopMemory(self.scratch, ("edges", index))
-        # The key of the hop after the last: no hop has drawn shares with it.
+        # Keyed as the hop after the last one, whose key no other draw has.
         hop = self.hop(self.sampler.num_hops, index, frontier, torch.int32, memory)
         drawn = UniformPicker(self.sampler.most_edges).pick(hop)
         positions = drawn.positions.numpy()
         places = self.read_sources(hop, drawn)
         indptr = self.scratch.array("kept", len(frontier) + 1, np.int64)
-        # All that the table knows is in the batch, in the same place.
+        # All vertices of this table are in the batch, with the same local ids.
         local = self.scratch.array("local", len(nodes), np.int64)
         local[:] = np.arange(len(nodes))
         offsets = drawn.indptr.numpy()
@@ -419,7 +424,7 @@ class _HopByHop(BatchRun):
         return known_edges(hop.csc, etype, found, self.dtype, self.pools)
 
     def _give(self, number: int, begins: Mapping[str, int], budgets: Mapping[str, _Budget]) -> None:
-        """Add the shares that the vertices found by the hop before give."""
+        """Add the shares that the previous hop's vertices give."""
         from .kernels import hgt
 
         for index, etype in enumerate(self.graph.edge_types):
@@ -442,7 +447,7 @@ class _HopByHop(BatchRun):
         places = self.scratch.array("share places", count, np.int64)
         local = self.scratch.array("local", count, np.int64)
         drawn = self.scratch.array("drawn", min(size, count), budget.seen.nodes.dtype)
-        # The picks of this hop use the numbers of the edge types for their keys.
+        # Numbered after the edge types, whose numbers key the picks of this hop.
         key = np.uint64(derive_key(self.key, number, len(self.graph.edge_types) + index))
         seen = budget.seen.nodes
         taken = hgt.take_shares(

@@ -1,5 +1,4 @@
-"""One hop of sampling: the frontier, what a picker gets and returns, and recycled scratch
-memory."""
+"""One hop of sampling: what a picker gets and returns, and each thread's scratch memory."""
 
 from __future__ import annotations
 
@@ -20,12 +19,12 @@ if TYPE_CHECKING:
     from ..graph.graph import CSC
 
 
-# 8 KiB, which are cleared in no time and hold 256 vertices without growing.
+# 8 KiB: quick to clear, and 512 vertices fit without growing.
 _MIN_TABLE_BITS = 10
 FIRST_ROOM = 2**16
-"""Vertices, or edges, of one type in a batch of trees that there is room for at first."""
+"""Initial room, in vertices or edges of one type, for a batch of trees."""
 SHARES_NONE: npt.NDArray[np.uint64] = np.empty(0, dtype=np.uint64)
-"""Stands for ``Renewal.numbers`` where batches share no random numbers."""
+"""In place of ``Renewal.numbers`` if batches share no random numbers."""
 _local = threading.local()
 
 
@@ -40,10 +39,10 @@ class Scratch:
         self._named: dict[str, VertexTable] = {}
         self._table_bits: Array = np.empty(0, dtype=np.int64)
         self._places: Array = np.empty(0, dtype=np.int32)
-        self.of_batch: Any = None  # of the last batch that was sampled in one call
-        self.of_trees: Any = None  # of the last batch of trees
+        self.of_batch: Any = None  # arrays of the last batch that was sampled in one call
+        self.of_trees: Any = None  # arrays of the last batch of trees
         self.tree_room = FIRST_ROOM
-        self.induced_room = 2**16  # edges of an induced subgraph that there is room for
+        self.induced_room = 2**16  # room for edges of an induced subgraph
 
     @staticmethod
     def of_this_thread() -> Scratch:
@@ -54,8 +53,7 @@ class Scratch:
         return scratch
 
     def array(self, name: Any, length: int, dtype: Any) -> Array:
-        """An array of ``length`` (contents undefined); it is valid until the next call with this
-        name."""
+        """An uninitialised array of ``length``; valid until the next call with this name."""
         array = self._arrays.get(name)
         if array is None or len(array) < length or array.dtype != dtype:
             array = np.empty(length + (length >> 3), dtype=dtype)
@@ -63,51 +61,52 @@ class Scratch:
         return array[:length]
 
     def hash_set(self, picks: int) -> Array:
-        """An empty set for ``picks`` numbers: a power-of-two length filled with -1. Kernels must
-        leave it empty."""
+        """An empty hash set for ``picks`` numbers: a power-of-two length, filled with -1.
+
+        Kernels must leave it empty.
+        """
         size = 1 << (2 * max(picks, 1) - 1).bit_length()
         if len(self._seen) < size:
             self._seen = np.full(size, -1, dtype=np.int64)
         return self._seen[:size]
 
     def table_bits(self, count: int) -> Array:
-        """Bits of the hash tables of the next batch that is sampled in one call, for ``count``
-        vertex types, int64."""
+        """Sizes in bits, int64, of the hash tables of ``count`` vertex types, for batches that are
+        sampled in one call; kernels update them for the next batch."""
         if len(self._table_bits) < count:
             self._table_bits = np.full(count, _MIN_TABLE_BITS, dtype=np.int64)
         return self._table_bits[:count]
 
     def places(self, length: int) -> Array:
-        """Places in a batch, int32, all of them -1. Kernels must leave them so."""
+        """A direct table of at least ``length`` entries, int32, all -1; kernels must leave it
+        so."""
         if len(self._places) < length:
             self._places = np.full(length, -1, dtype=np.int32)
         return self._places
 
     def zeros(self, length: int) -> Array:
-        """Words that are all 0, uint64. Kernels must leave them so."""
+        """``length`` words, uint64, all 0; kernels must leave them so."""
         if len(self._zeros) < length:
             self._zeros = np.zeros(length, dtype=np.uint64)
         return self._zeros[:length]
 
     def tables(self, count: int) -> list[VertexTable]:
-        """The vertex tables of ``count`` vertex types, with whatever the batch before left in
-        them."""
+        """The vertex tables of ``count`` vertex types; reset them first."""
         while len(self._tables) < count:
             self._tables.append(VertexTable())
         return self._tables[:count]
 
     def table(self, name: str) -> VertexTable:
-        """A vertex table of its own, for use within one hop, with whatever the hop before left in
-        it."""
+        """A named vertex table for use within one hop; reset it first."""
         return self._named.setdefault(name, VertexTable())
 
 
 class VertexTable:
-    """The vertices of one type in a batch, in the order of their discovery, and a hash table from
-    id to place.
+    """The vertices of one type in a batch, by first occurrence, and a hash table from id to local
+    id.
 
-    The table is small (at least twice the vertices, not as large as the graph), so that it stays in
-    the processor's caches; its size is kept from batch to batch.
+    The table has at least two slots per vertex of the batch. Unlike a table of the whole graph, it
+    stays in the processor's caches. Its size is kept from batch to batch.
     """
 
     def __init__(self) -> None:
@@ -119,12 +118,17 @@ class VertexTable:
 
     @property
     def nodes(self) -> Array:
-        """The ids so far; valid until :meth:`relabel` is called."""
+        """The ids so far; valid until the next :meth:`relabel`."""
         return self._nodes[: self.count]
 
     def reset(self, seeds: Tensor | None, num_vertices: int, dtype: Any) -> None:
-        """Begin a batch with ``seeds`` (repeated ones keep their own places) out of
-        ``num_vertices``."""
+        """Begin a batch with ``seeds``, of which repeated ones keep their own local ids.
+
+        Args:
+            seeds: Ids below ``num_vertices``; None: none.
+            num_vertices: Number of the graph's vertices of this type.
+            dtype: NumPy dtype of ids.
+        """
         self.count = 0 if seeds is None else len(seeds)
         self._num_vertices = num_vertices
         if self._nodes.dtype != dtype or len(self._nodes) < self.count:
@@ -134,16 +138,19 @@ class VertexTable:
         bits = max(
             _MIN_TABLE_BITS, self._bits, (4 * self.count - 1).bit_length() if self.count else 0
         )
-        # Never much larger than the graph: a small graph after a large one would clear a large
-        # table for nothing.
+        # Not much larger than the graph: else a small graph sampled after a large one would clear
+        # a large table for each batch.
         self._bits = min(bits, max(_MIN_TABLE_BITS, (4 * num_vertices).bit_length()))
         while 1 << self._bits < 4 * self.count:
             self._bits += 1
         self._fill()
 
     def relabel(self, neighbors: Array, local_ids: Array) -> None:
-        """Write each neighbour's place to ``local_ids``, append new vertices; FormatError for one
-        outside the graph."""
+        """Write each neighbour's local id to ``local_ids``, and append new vertices.
+
+        Raises:
+            FormatError: A neighbour is outside the graph.
+        """
         from .kernels import hop
 
         if len(self._nodes) < self.count + len(neighbors):
@@ -167,8 +174,7 @@ class VertexTable:
 
     @property
     def lookup(self) -> tuple[Array, Array, np.uint64]:
-        """Arguments of the look-up kernels: the ids, the hash table, and how far to shift a
-        hash."""
+        """Arguments of the look-up kernels: the ids, the hash table, and the shift of a hash."""
         return self.nodes, self._table, np.uint64(64 - self._bits)
 
     def _fill(self) -> None:
@@ -182,14 +188,14 @@ class VertexTable:
 
 
 def raise_bad_row(vertex: int) -> NoReturn:
-    """Report a vertex whose row does not end in the graph's edges."""
+    """Raise the error for a vertex whose row is damaged."""
     raise FormatError(
         f"the graph's indptr must be non-decreasing, it is not at vertex {vertex}: damaged file?"
     )
 
 
 def raise_bad_source(vertex: int, num_vertices: int) -> NoReturn:
-    """Report an edge that leads out of the graph."""
+    """Raise the error for an edge that points outside the graph."""
     raise FormatError(
         f"the graph's indices must be in [0, {num_vertices}), got {vertex}: damaged file?"
     )
@@ -197,14 +203,14 @@ def raise_bad_source(vertex: int, num_vertices: int) -> NoReturn:
 
 @dataclass(frozen=True, eq=False)
 class HopEdges:
-    """The edges drawn for a frontier; ``indices`` is filled in later.
+    """The edges drawn for a frontier.
 
     Attributes:
         indptr: Shape ``(len(frontier) + 1,)``: the edges of frontier vertex ``i`` are
             ``indptr[i]:indptr[i + 1]``.
-        indices: Shape ``(num_edges,)``, local ids of the source vertices.
-        positions: Shape ``(num_edges,)``, places in the graph's CSC.
-        weights: Shape ``(num_edges,)``, float32, where the picker makes any.
+        indices: Shape ``(num_edges,)``, local ids of the sources; filled in after picking.
+        positions: Shape ``(num_edges,)``, positions in the graph's CSC.
+        weights: Shape ``(num_edges,)``, float32; None if the picker makes none.
     """
 
     indptr: Tensor
@@ -219,19 +225,19 @@ class Hop:
 
     Attributes:
         csc: The edges to draw from.
-        frontier: Ids of the vertices that draw, shape ``(n,)``; repeated ones may be among them.
+        frontier: Ids of the vertices that draw, shape ``(n,)``; may have repeats.
         key: Random key of this hop and edge type.
         layer_key: Random key of this hop, the same for all edge types.
         batch_key: Random key of the batch.
-        scratch: This thread's working memory.
+        scratch: This thread's scratch memory.
         dtype: Dtype of local ids.
         pool: Memory of the result.
-        drawn_as: The number that each frontier vertex's random numbers are drawn for, shape
-            ``(n,)``. None: its id.
-        until: The latest time that an edge of each frontier vertex may have, shape ``(n,)``; None:
-            none is told.
-        renewal: ``Renewal.numbers``; empty where batches share none.
-        since: The time that it must be above, the same; None: no such limit.
+        drawn_as: The counter of each frontier vertex's random numbers, shape ``(n,)``. None: its
+            id.
+        until: Upper limit of the times of each frontier vertex's edges, shape ``(n,)``; None: no
+            limit.
+        renewal: ``Renewal.numbers``; empty if batches share no random numbers.
+        since: Time that they must be above, shape ``(n,)``; None: no limit.
     """
 
     csc: CSC
@@ -261,8 +267,7 @@ class Hop:
         return counters
 
     def edges(self, offsets: Array, *, weighted: bool = False) -> HopEdges:
-        """Room for the edges of each frontier vertex, ``offsets`` being the ``indptr``; positions
-        are yet to be set."""
+        """Allocate edges with ``offsets`` as ``indptr``; positions are yet to be written."""
         n = len(self.frontier)
         total = int(offsets[-1])
         specs = [((n + 1,), self.dtype), ((total,), self.dtype), ((total,), self.csc.indices.dtype)]
@@ -274,8 +279,7 @@ class Hop:
 
 
 class EdgeMemory(Protocol):
-    """Gives memory for drawn edges: a ``BufferPool``, or scratch for edges that do not outlive the
-    batch."""
+    """Memory for drawn edges: a ``BufferPool``, or scratch for edges that are copied later."""
 
     def take_many(self, *specs: tuple[tuple[int, ...], torch.dtype]) -> list[Tensor]:
         """Uninitialised tensors of these shapes and dtypes."""
@@ -286,7 +290,7 @@ _NUMPY = {torch.int32: np.int32, torch.int64: np.int64, torch.float32: np.float3
 
 @dataclass(frozen=True, eq=False)
 class HopMemory:
-    """Scratch memory of a hop's edges, which live until the batch is put together."""
+    """Scratch memory for a hop's edges, which are copied when the batch is assembled."""
 
     scratch: Scratch
     name: Any
@@ -300,9 +304,11 @@ class HopMemory:
 
 
 class Picker(Protocol):
-    """Chooses edges of a frontier; a pure function of the hop, called from any number of
-    threads."""
+    """Picks edges of a frontier, as a pure function of the hop; thread-safe."""
 
     def pick(self, hop: Hop) -> HopEdges:
-        """The edges drawn, positions (and weights) filled in; FormatError where the graph's
-        ``indptr`` is damaged."""
+        """Pick edges, and fill in positions (and weights).
+
+        Raises:
+            FormatError: The graph's ``indptr`` is damaged.
+        """

@@ -1,5 +1,5 @@
-"""Induced subgraphs: all edges that a graph has among some of its vertices; these are given, those
-of clusters (Cluster-GCN), or sampled."""
+"""Induced subgraphs: all edges among given vertices, those of clusters (Cluster-GCN), or sampled
+ones."""
 
 from __future__ import annotations
 
@@ -39,24 +39,24 @@ def induced_subgraph(
     dtype: torch.dtype | None = None,
     pools: BufferPools | None = None,
 ) -> Subgraph:
-    """The subgraph of some vertices, with every edge that the graph has among them.
+    """The subgraph of given vertices, with all edges of the graph among them.
 
     Args:
         graph: The graph; with one vertex type if ``nodes`` is a tensor.
         nodes: Shape ``(num_nodes,)``, int32 or int64, or a mapping from vertex type to such
-            tensors. A vertex that is there twice has its in-edges twice; they lead to the first
-            copy of their source.
-        edge_dir: "in": edges lie in the order of their destinations, in the batch and then in the
-            graph; "out": in that of their sources, and ``edge_index`` has destinations in its first
-            row, as ``Graph.out_csc_of``.
-        turned: The rows of ``edge_index`` change places.
+            tensors. Copies of a repeated vertex each have its in-edges; an edge's source is the
+            first copy.
+        edge_dir: "in" orders edges by destination in the batch, then as in the graph; "out" orders
+            them by source, and ``edge_index`` has destinations in its first row, like
+            ``Graph.out_csc_of``.
+        turned: Swap the rows of ``edge_index``.
         dtype: Id dtype of the result. Default: that of the vertices.
-        pools: Where output memory is recycled. Default: fresh memory.
+        pools: Recycled memory for the result. Default: fresh memory.
 
     Raises:
-        KeyError: A vertex type that the graph does not have.
+        KeyError: The graph does not have a vertex type.
         IndexError: A vertex is outside ``[0, num_nodes)`` of its type.
-        FormatError: The graph's arrays lead out of the graph (a damaged file).
+        FormatError: The graph's arrays point outside the graph (a damaged file).
 
     Example:
         >>> from pagraph.graph import Graph
@@ -97,23 +97,22 @@ def induced_edges(
     edge_dir: str = "in",
     turned: bool = False,
 ) -> SampledEdges:
-    """Every in-edge of the vertices that comes from one of them, in the order of vertices and CSC.
+    """The edges of one type among given vertices, in the order of vertices, then as in the CSC.
 
-    A vertex that is there twice has its edges twice; they lead to the first copy of their source.
-    The thread keeps the room for the edges found, 8 or 12 bytes each, and up to 1 MiB or 4 bytes a
-    vertex of the batch.
+    See :func:`induced_subgraph` for repeated vertices. The thread keeps scratch of 8 or 12 bytes
+    per edge found, and of up to 1 MiB or 4 bytes per vertex of the batch.
 
     Args:
         graph: The graph.
         etype: The edge type.
         nodes: The vertices of each type.
-        dtype: Dtype of the local ids.
-        pools: Where output memory is recycled.
-        edge_dir: "out" takes out-edges for in-edges, see ``Graph.out_csc_of``.
-        turned: The rows of ``edge_index`` change places.
+        dtype: Dtype of local ids.
+        pools: Recycled memory for the result.
+        edge_dir: "out" uses ``Graph.out_csc_of`` in place of in-edges.
+        turned: Swap the rows of ``edge_index``.
 
     Raises:
-        FormatError: The graph's arrays lead out of the graph (a damaged file).
+        FormatError: The graph's arrays point outside the graph (a damaged file).
     """
     far, near = (etype[0], etype[2]) if edge_dir == "in" else (etype[2], etype[0])
     csc = (graph.csc_of(etype) if edge_dir == "in" else graph.out_csc_of(etype)).scattered
@@ -133,8 +132,8 @@ def known_edges(
     pools: BufferPools,
     turned: bool = False,
 ) -> SampledEdges:
-    """Edges ``found`` for some vertices: the ``indptr``, positions in the CSC, and places of the
-    sources."""
+    """The edges ``found``, given as ``indptr``, positions in the CSC, and local ids of the sources;
+    their ids are read on first use."""
     from .kernels import induced as _induced
 
     count = len(found[1])
@@ -164,8 +163,10 @@ def _ids_at(csc: CSC, pool: BufferPool, positions: Tensor) -> Tensor:
 def _found(
     csc: CSC, starts: Any, degrees: Any, nodes: Array, scratch: Scratch, indptr: Any
 ) -> tuple[Any, Any]:
-    """Positions of the edges whose sources are among the vertices, and their places, in scratch;
-    sets ``indptr``."""
+    """Find the edges whose sources are among the vertices; writes ``indptr``.
+
+    Returns positions, and local ids of the sources, in scratch.
+    """
     from .kernels import induced as _induced
 
     indices = csc.indices.numpy()
@@ -196,23 +197,24 @@ def _found(
 
 
 def edge_ids_of(csc: CSC) -> Any:
-    """The edge ids for kernels: empty where they are the positions."""
+    """Edge ids as kernels take them: empty if ids are positions."""
     return np.empty(0, np.int64) if csc.edge_ids is None else csc.edge_ids.numpy()
 
 
 @dataclass(frozen=True)
 class InducedBatches(MiniBatchSampler):
-    """Finds vertices as a sampler of blocks does and returns one subgraph of all edges among them
-    (Zeng et al., Decoupling the Depth and Scope of Graph Neural Networks, NeurIPS 2021, as DGL's
-    ``ShaDowKHopSampler`` does it).
+    """Samples vertices by a sampler of blocks, and returns the subgraph of all edges among them.
+
+    Like DGL's ``ShaDowKHopSampler`` (Zeng et al., "Decoupling the Depth and Scope of Graph Neural
+    Networks", NeurIPS 2021).
 
     Args:
-        blocks: Finds the vertices.
-        edge_dir: In which order edges lie: "in" by destination; "out" by source, see
+        blocks: Samples the vertices.
+        edge_dir: Order of the edges: "in" by destination, "out" by source; see
             ``induced_subgraph``.
 
     Raises:
-        ValueError: An unknown direction.
+        ValueError: ``edge_dir`` is unknown.
 
     Example:
         >>> import torch
@@ -241,7 +243,7 @@ class InducedBatches(MiniBatchSampler):
         return self.blocks.num_hops
 
     def with_in_edges(self) -> InducedBatches:
-        """The same for graphs that are reversed already."""
+        """This sampler for graphs that are already reversed."""
         return InducedBatches(self.blocks.with_in_edges())
 
     def sample(
@@ -251,7 +253,7 @@ class InducedBatches(MiniBatchSampler):
         key: int = 0,
         **options: Unpack[SampleOptions],
     ) -> Subgraph:
-        """Sample one mini-batch; takes and raises what ``BlockSampler.sample`` does."""
+        """Sample one mini-batch; arguments and errors are those of ``BlockSampler.sample``."""
         by_type = seeds if isinstance(seeds, Mapping) else {graph.only_node_type: seeds}
         found = self.blocks.sample(graph, by_type, key, **options)
         dtype = options.get("dtype")
@@ -266,7 +268,7 @@ class InducedBatches(MiniBatchSampler):
 
 
 def _without(edges: SampledEdges, excluded: ExcludedEdges, csc: CSC) -> SampledEdges:
-    """The edges without the excluded ones, in order."""
+    """The edges without excluded ones, in order."""
     places = excluded.left_of(csc.positions_of(edges.edge_ids))
     if len(places) == edges.num_edges:
         return edges
@@ -277,23 +279,22 @@ def _without(edges: SampledEdges, excluded: ExcludedEdges, csc: CSC) -> SampledE
 
 @dataclass(frozen=True, eq=False)
 class ClusterSampler(MiniBatchSampler):
-    """Makes one subgraph of the vertices of clusters, with all edges among them (Chiang et al., KDD
-    2019, section 3.2).
+    """Returns the subgraph of all vertices of some clusters, with all edges among them
+    (Cluster-GCN: Chiang et al., KDD 2019, section 3.2).
 
-    Seeds are numbers of clusters. Vertices lie in the order of the seeds, and in a cluster in that
-    of ``nodes``.
+    Seeds are cluster numbers. Vertices are ordered by seed, then as in ``nodes``.
 
     Args:
         bounds: Shape ``(num_clusters + 1,)``, integers: the vertices of cluster ``i`` are
             ``nodes[bounds[i]:bounds[i + 1]]``.
-        nodes: Shape ``(num_nodes,)``, integers: vertices by cluster. None: ``0, 1, ...``, of a
-            graph whose vertices are in the order of their clusters.
-        edge_dir: In which order edges lie: "in" by destination; "out" by source, see
+        nodes: Shape ``(num_nodes,)``, integers: vertices by cluster. None: ``0, 1, ...``, for a
+            graph whose vertices are ordered by cluster.
+        edge_dir: Order of the edges: "in" by destination, "out" by source; see
             ``induced_subgraph``.
 
     Raises:
         TypeError: An array does not hold integers.
-        ValueError: ``bounds`` decrease, or are not those of ``nodes``; an unknown direction.
+        ValueError: ``bounds`` decrease, or do not match ``nodes``; or ``edge_dir`` is unknown.
 
     Example:
         >>> from pagraph.graph import Graph
@@ -326,7 +327,7 @@ class ClusterSampler(MiniBatchSampler):
 
     @cached_property
     def cache_key(self) -> Hashable:
-        """See ``MiniBatchSampler``; clusters are compared by value, tensors could not be."""
+        """See ``MiniBatchSampler``; clusters are compared by content."""
         digest = hashlib.blake2b(self.bounds.numpy().data, digest_size=16)
         if self.nodes is not None:
             digest.update(self.nodes.numpy().data)
@@ -334,7 +335,7 @@ class ClusterSampler(MiniBatchSampler):
 
     @property
     def num_hops(self) -> int:
-        """Hops from the clusters' vertices: none."""
+        """0: nothing is expanded."""
         return 0
 
     @property
@@ -352,19 +353,19 @@ class ClusterSampler(MiniBatchSampler):
         pools: BufferPools | None = None,
         turned: bool = False,
     ) -> Subgraph:
-        """Sample one mini-batch; safe from any number of threads at once.
+        """Sample one mini-batch; thread-safe.
 
         Args:
             graph: A graph with one vertex type.
-            seeds: Shape ``(batch,)``, numbers of clusters.
-            key: Ignored: nothing is drawn.
+            seeds: Shape ``(batch,)``, cluster numbers.
+            key: Ignored, as nothing is drawn.
             dtype: Id dtype of the result. Default: that of the seeds.
-            pools: Where output memory is recycled. Default: fresh memory.
-            turned: The rows of ``edge_index`` change places.
+            pools: Recycled memory for the result. Default: fresh memory.
+            turned: Swap the rows of ``edge_index``.
 
         Raises:
-            IndexError: A seed is not a cluster's number, or a vertex not in the graph.
-            FormatError: The graph's arrays lead out of the graph (a damaged file).
+            IndexError: A seed is not a cluster number, or a vertex is outside the graph.
+            FormatError: The graph's arrays point outside the graph (a damaged file).
         """
         check_range("seeds", seeds, self.num_clusters, IndexError)
         dtype = dtype or seeds.dtype
@@ -381,7 +382,7 @@ class ClusterSampler(MiniBatchSampler):
                 [own[:0], *(own[i:j] for i, j in zip(begins, ends, strict=True))]
             )
         nodes = torch.from_numpy(found)
-        # Narrowing would wrap a wrong id round.
+        # Before ids are narrowed, which could wrap a wrong one into the range.
         check_range("nodes", nodes, graph.num_nodes, IndexError)
         return induced_subgraph(
             graph, nodes.to(dtype), edge_dir=self.edge_dir, turned=turned, pools=pools

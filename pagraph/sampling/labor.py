@@ -1,5 +1,5 @@
-"""Layer-neighbour sampling: neighbours of each vertex, drawn so that a layer shares as many as
-possible (LABOR)."""
+"""LaborSampler: layer-neighbour sampling (LABOR), whose frontier vertices share their neighbours'
+random numbers."""
 
 from __future__ import annotations
 
@@ -29,41 +29,41 @@ _MOST_PI = 1e100
 
 @dataclass(frozen=True)
 class LaborSampler(FanoutSampler, BlockSampler):
-    """LABOR (Balin and Catalyurek, NeurIPS 2023), equal in distribution to
+    """Samples by LABOR (Balin and Catalyurek, NeurIPS 2023), with the distribution of
     ``dgl.dataloading.LaborSampler``.
 
-    Every source vertex ``u`` has one random number, which all frontier vertices and edge types of a
-    hop share; vertex ``v`` takes its in-neighbour ``u`` if the number is below a probability of the
-    edge. Neighbours of different vertices so coincide more often than independent draws would, and
-    there are fewer input vertices. Without ``prob`` and importance sampling the probability is
-    ``min(1, fan-out / degree)``: all where the degree is not above the fan-out, else ``fan-out`` on
-    average (not exactly).
+    Each source vertex ``u`` has one random number, shared by all frontier vertices and edge types
+    of a hop. Vertex ``v`` takes its in-neighbour ``u`` if this number is below the probability of
+    the edge. So vertices share more neighbours than with independent draws, and there are fewer
+    input vertices. Without ``prob`` and importance sampling, the probability is
+    ``min(1, fan-out / degree)``: all neighbours are taken if there are at most ``fan-out``, else
+    ``fan-out`` on average.
 
-    With ``prob`` or importance sampling the blocks have weights: ``A / probability``, scaled to
-    average 1 over the sampled in-edges of each vertex, so that a weighted mean over them estimates
-    the one over all (nearly unbiased: a ratio). Edges of weight 0 are left out. The probabilities
-    make each vertex's variance that of ``fan-out`` uniform draws, to one part in 10,000, as in DGL;
-    so edges that weigh next to nothing may be left out though the degree is below the fan-out.
+    With ``prob`` or importance sampling, blocks have edge weights: ``A / probability``, scaled to
+    average 1 over the sampled in-edges of each vertex. A weighted mean over these estimates the one
+    over all in-edges, nearly without bias (it is a ratio). Edges of weight 0 are left out. The
+    probabilities give each vertex the variance of ``fan-out`` uniform draws, to one part in 10,000
+    as in DGL. So edges of tiny weight may be left out even if the degree is below the fan-out.
 
     Args:
-        fanouts: Neighbours per vertex and edge type for each hop in DGL's order: the last entry
+        fanouts: Neighbours per vertex and edge type for each hop, in DGL's order: the last entry
             serves the seeds. -1 takes all. An entry may be a mapping from edge type to a number,
             where 0 draws nothing.
         prob: Name of an edge field with non-negative weights ``A``. Edge types without the field
-            are sampled uniformly. (DGL 2.1 looks the weights up by place in its CSC instead of by
+            are sampled uniformly. (DGL 2.1 indexes the weights by position in its CSC instead of by
             edge id.)
-        importance_sampling: Optimise the probabilities so that the layer has fewer vertices, so
-            many times; a negative number stands for "until that changes nothing".
-        layer_dependency: Use the same random numbers in all hops: fewer input vertices again.
+        importance_sampling: Number of steps that optimise the probabilities for fewer vertices per
+            layer; negative: until they converge.
+        layer_dependency: Use the same random numbers in all hops, for even fewer input vertices.
         edge_dir: "in" draws from in-edges; "out" from out-edges, for graphs with one vertex type.
-        batch_dependency: Batches for which a source keeps its random number, so that batches behind
-            each other read many of the same rows; see ``NeighborSampler``.
+        batch_dependency: Number of batches for which a source keeps its random number, so that
+            consecutive batches read many of the same rows; see ``NeighborSampler``.
 
     Raises:
         TypeError: A fan-out, ``importance_sampling`` or ``batch_dependency`` is not an integer, or
-            ``prob`` no string.
-        ValueError: No fan-out, one that is 0 or below -1, a ``batch_dependency`` below 1, or an
-            unknown direction.
+            ``prob`` is not a string.
+        ValueError: There is no fan-out, one is 0 or below -1, ``batch_dependency`` is below 1, or
+            ``edge_dir`` is unknown.
 
     Example:
         >>> import torch
@@ -94,7 +94,7 @@ class LaborSampler(FanoutSampler, BlockSampler):
     def picker(
         self, graph: Graph, hop: int, edge_type: EdgeType, field: EdgeField
     ) -> Picker | None:
-        """See :meth:`HopSampler.picker`; raises as :meth:`weights` does."""
+        """See :meth:`HopSampler.picker`; raises as :meth:`fanout` and :meth:`weights`."""
         fanout = self.fanout(hop, edge_type)
         if fanout == 0:
             return None
@@ -104,7 +104,7 @@ class LaborSampler(FanoutSampler, BlockSampler):
 
 @dataclass(frozen=True, eq=False)
 class LaborPicker:
-    """Draws ``fanout`` in-edges of each vertex on average (-1: all); see :class:`LaborSampler`."""
+    """Draws on average ``fanout`` in-edges of each vertex (-1: all); see :class:`LaborSampler`."""
 
     fanout: int
     weights: EdgeWeights | None
@@ -148,12 +148,12 @@ class LaborPicker:
         return rows.edges(offsets, positions, out)
 
     def _scale_by_weight(self, rows: Rows, scales: Array) -> None:
-        """The scales where weights stand for ``pi``."""
+        """Fill ``scales`` for edge weights in place of ``pi``; cached by vertex."""
         from .kernels import labor
 
         assert self.weights is not None
         num_dst = rows.hop.csc.num_dst
-        # 0: not known yet.
+        # 0: not computed yet.
         known = self.weights.memoized(("LABOR scales", self.fanout), lambda: np.zeros(num_dst))
         frontier = rows.hop.frontier
         room = rows.hop.scratch.array("row", 2 * rows.largest, np.float64)
@@ -163,8 +163,8 @@ class LaborPicker:
         )
 
     def _optimise(self, rows: Rows, scales: Array) -> tuple[Array, Array]:
-        """Importance sampling: fill ``scales``; each in-edge's candidate, and the candidates'
-        ``pi``."""
+        """Fill ``scales`` by importance sampling; returns each in-edge's candidate, and the
+        candidates' ``pi``."""
         from .kernels import labor
 
         starts = rows.starts
@@ -180,7 +180,7 @@ class LaborPicker:
         local_ids, count = rows.candidates()
         pi = scratch.array("pi", count, np.float64)
         room = scratch.array("row", 2 * rows.largest, np.float64)
-        # The one is read, then the other.
+        # One array for both: `largest` is no longer needed when `inverses` is written.
         largest = inverses = scratch.array("largest", count, np.float64)
         before = float("inf")
         step = 0
@@ -188,7 +188,7 @@ class LaborPicker:
             labor.largest_scales(
                 local_ids, offsets, starts, weights if step == 0 else NO_WEIGHTS, scales, largest
             )
-            # Beyond 1 the size of pi hardly matters, and it grows with each step.
+            # Bounded, as pi grows with each step, but hardly matters above 1.
             pi[:] = largest if step == 0 else np.minimum(pi * largest, _MOST_PI)
             inverses[:] = 0.0
             np.divide(1.0, pi, out=inverses, where=pi > 0.0)
@@ -196,7 +196,7 @@ class LaborPicker:
                 local_ids, starts, offsets, weights, inverses, self.fanout, sums, scales, room
             )
             now = labor.expected_vertices(pi)
-            if not now < (1.0 - _TOLERANCE) * before:  # a NaN must end it, too
+            if not now < (1.0 - _TOLERANCE) * before:  # also ends for NaN
                 break
             before = now
             step += 1

@@ -1,4 +1,4 @@
-"""Layer-wise sampling: LADIES and FastGCN."""
+"""LayerSampler: layer-wise sampling by LADIES or FastGCN."""
 
 from __future__ import annotations
 
@@ -28,26 +28,31 @@ _known: weakref.WeakKeyDictionary[CSC | EdgeWeights, Importance] = weakref.WeakK
 
 @dataclass(frozen=True, eq=False)
 class Importance:
-    """A distribution over the source vertices of one edge type, ``q``.
+    """A distribution ``q`` over the source vertices of one edge type.
 
     Attributes:
         sums: Shape ``(num_src,)``, float64: running sums of the unnormalised ``q``.
-        num_positive: Vertices with ``q > 0``.
+        num_positive: Number of vertices with ``q > 0``.
     """
 
     sums: Array
     num_positive: int
 
     def share(self, vertices: Array) -> Array:
-        """``q`` of some vertices."""
+        """``q`` of these vertices."""
         before = np.where(vertices > 0, self.sums[vertices - 1], 0.0)
         share: Array = (self.sums[vertices] - before) / self.sums[-1]
         return share
 
 
 def importance_of(csc: CSC, weights: EdgeWeights | None) -> Importance:
-    """Sums of squares of the row-normalised weights (None: 1) by source, memoized; ValueError for a
-    damaged CSC."""
+    """The distribution in proportion to each source's sum of squared row-normalised weights.
+
+    Cached while the CSC or the weights (None: all 1) are alive.
+
+    Raises:
+        ValueError: The CSC is damaged.
+    """
     from .kernels import layerwise
 
     owner = csc if weights is None else weights
@@ -70,36 +75,35 @@ _MOST = 2**31 - 1
 
 @dataclass(frozen=True)
 class LayerSampler(BlockSampler):
-    """Draws a number of vertices for each layer, and keeps all their edges to the frontier.
+    """Draws a number of vertices for each layer, and takes all their edges to the frontier.
 
-    With ``P`` the adjacency whose rows add up to 1 (each in-edge of ``v`` has ``1 / in-degree``, or
-    its share of the weights in ``prob``), every edge of a block gets a weight, so that for each
-    frontier vertex the weighted sum over its sampled in-edges is an unbiased estimate of the sum
-    over all of them with ``P``. Parallel edges count each for itself. A block's destination
-    vertices are among its sources, as in every block, drawn or not.
+    ``P`` is the adjacency normalised by row: an in-edge of ``v`` has ``1 / in-degree``, or its
+    share of the weights in ``prob``. Each edge of a block gets a weight. For each frontier vertex,
+    the weighted sum over its sampled in-edges is an unbiased estimate of the sum with ``P`` over
+    all in-edges. Parallel edges count separately. As in every block, the destinations are among the
+    sources, whether drawn or not.
 
     - "ladies" (Zou et al., NeurIPS 2019) draws ``min(size, candidates)`` distinct in-neighbours of
       the frontier, vertex ``u`` with probability ``pi_u = min(1, c * p_u)``, where ``p_u`` is the
-      sum of the squares of its edges' ``P``; weights are ``P / pi_u``.
+      sum of its edges' squared ``P``. Weights are ``P / pi_u``.
     - "fastgcn" (Chen et al., ICLR 2018) makes ``size`` independent draws from all vertices, in
-      proportion to the same sum over all edges of the graph; weights are
+      proportion ``q_u`` to the same sum over all edges of the graph. Weights are
       ``P * draws / (size * q_u)``.
 
-    Where ``size`` is not below the number of vertices to choose from, all are taken and the weights
-    are ``P``.
+    If there are at most ``size`` vertices to draw from, all are taken, with weights ``P``.
 
     Args:
-        sizes: Vertices drawn for each hop in DGL's order: the last entry serves the seeds. In a
-            graph with several edge types the number is drawn for each; an entry may be a mapping
+        sizes: Number of vertices to draw for each hop, in DGL's order: the last entry serves the
+            seeds. With several edge types, this number is drawn for each. An entry may be a mapping
             from edge type to a number, where 0 draws nothing.
         method: "ladies" or "fastgcn".
         prob: Name of an edge field with non-negative weights; edges of weight 0 are never taken.
-            Edge types without the field count every edge as 1.
+            Edges of types without the field have weight 1.
         edge_dir: "in" draws from in-edges; "out" from out-edges, for graphs with one vertex type.
 
     Raises:
-        TypeError: A size is not an integer, or ``prob`` not a string.
-        ValueError: No size, one below 1, an unknown method or direction.
+        TypeError: A size is not an integer, or ``prob`` is not a string.
+        ValueError: There is no size, one is below 1, or the method or ``edge_dir`` is unknown.
 
     Example:
         >>> import torch
@@ -124,11 +128,11 @@ class LayerSampler(BlockSampler):
 
     @property
     def num_hops(self) -> int:
-        """Blocks per mini-batch."""
+        """Number of hops."""
         return len(self.sizes)
 
     def size(self, hop: int, edge_type: EdgeType) -> int:
-        """Vertices drawn in hop number ``hop`` (0 serves the seeds).
+        """Number of vertices drawn in hop ``hop`` (0 serves the seeds).
 
         Raises:
             KeyError: The hop's sizes do not name the edge type.
@@ -143,7 +147,7 @@ class LayerSampler(BlockSampler):
     def picker(
         self, graph: Graph, hop: int, edge_type: EdgeType, field: EdgeField
     ) -> Picker | None:
-        """See :meth:`HopSampler.picker`; raises as :meth:`weights` does."""
+        """See :meth:`HopSampler.picker`; raises as :meth:`size` and :meth:`weights`."""
         size = self.size(hop, edge_type)
         if size == 0:
             return None
@@ -164,8 +168,12 @@ def _check_size(size: Any, least: int) -> int:
 
 @dataclass(frozen=True, eq=False)
 class LadiesPicker:
-    """Draws ``size`` in-neighbours by importance; ``weights``: one per edge in CSC order, or empty
-    for 1."""
+    """Draws ``size`` distinct in-neighbours of the frontier by importance ("ladies").
+
+    Attributes:
+        size: Number of vertices to draw.
+        weights: One per edge in CSC order; empty for weights of 1.
+    """
 
     size: int
     weights: Array
@@ -182,19 +190,24 @@ class LadiesPicker:
             local_ids, rows.starts, rows.offsets, scales, self.weights, importance
         )
         factors = hop.scratch.array("factors", count, np.float64)
-        # In the order of discovery, not shuffled: the in-neighbours of a frontier vertex then lie
-        # together, and each stretch gives its share. Measured: a quarter fewer vertices without any
-        # sampled neighbour, and errors up to a fifth smaller where neighbours are alike. (A
-        # systematic sample of the same order knows only about as many different outcomes as there
-        # are candidates.)
+        # By first occurrence, not shuffled: the in-neighbours of a frontier vertex are then
+        # contiguous, and each range gets its share of the draws. Measured: a quarter fewer vertices
+        # without a sampled neighbour, and errors up to a fifth smaller if neighbours are similar.
+        # (A systematic sample in the same order would have only about as many different outcomes as
+        # there are candidates.)
         layerwise.choose(importance, self.size, hop.key, factors)
         return _take(rows, local_ids, scales, self.weights, factors)
 
 
 @dataclass(frozen=True, eq=False)
 class FastGCNPicker:
-    """Makes ``size`` draws of vertices of the ``whole`` graph by importance; otherwise like
-    :class:`LadiesPicker`."""
+    """Makes ``size`` independent draws from all vertices by importance ("fastgcn").
+
+    Attributes:
+        size: Number of draws.
+        weights: One per edge in CSC order; empty for weights of 1.
+        whole: The distribution over all vertices.
+    """
 
     size: int
     weights: Array
@@ -225,14 +238,14 @@ class FastGCNPicker:
     def _take_drawn(
         self, rows: Rows, scales: Array, table: VertexTable, factors: Array
     ) -> HopEdges:
-        """All edges from the drawn vertices: few of the frontier's in-edges, so a filter goes
-        first."""
+        """All edges from the drawn vertices. These are few of the frontier's in-edges, so a filter
+        by hash comes first."""
         from .kernels import hop as _cpu
         from .kernels import layerwise
 
         scratch = rows.hop.scratch
         indices = rows.hop.csc.indices.numpy()
-        # A byte for 32 drawn vertices' hashes, in the innermost cache.
+        # 32 to 64 marks per drawn vertex, of a byte each, so that few other in-edges pass.
         bits = max(12, table.count.bit_length() + 5)
         marks = scratch.array("marks", 1 << bits, np.uint8)
         layerwise.mark(table.nodes, marks, np.uint64(64 - bits))
@@ -252,7 +265,7 @@ class FastGCNPicker:
 
 
 def _scales(rows: Rows, weights: Array) -> Array:
-    """The factor of each row that makes its weights add up to 1."""
+    """The factor that normalises each row's weights to a sum of 1."""
     from .kernels import layerwise
 
     scales = rows.hop.scratch.array("scales", len(rows.starts), np.float64)
@@ -261,8 +274,8 @@ def _scales(rows: Rows, weights: Array) -> Array:
 
 
 def _take(rows: Rows, local_ids: Array, scales: Array, weights: Array, factors: Array) -> HopEdges:
-    """All edges from the candidates with a positive factor; their weights are their share of the
-    row times it."""
+    """All edges from candidates with a positive factor; an edge's weight is its share of the row
+    times the factor."""
     from .kernels import layerwise
 
     offsets = rows.hop.scratch.array("offsets", len(rows.offsets), np.int64)

@@ -1,4 +1,4 @@
-"""Pairs of vertices: compacted, and negative ones drawn."""
+"""Pairs of vertices: local ids for their ends, and draws of negative pairs."""
 
 from __future__ import annotations
 
@@ -28,16 +28,18 @@ if TYPE_CHECKING:
 def compact_pairs(
     graph: Graph, groups: Sequence[Pairs], dtype: torch.dtype
 ) -> tuple[dict[str, Tensor], list[dict[EdgeType, tuple[Tensor, Tensor]]]]:
-    """Number the vertices of all pairs by first appearance, as ``dgl.compact_graphs`` does.
+    """Number the vertices of all pairs by first occurrence, like ``dgl.compact_graphs``.
+
+    The order of occurrence is by group, then edge type, then sources before destinations.
 
     Args:
-        graph: Says which vertex and edge types there are.
+        graph: Defines vertex and edge types.
         groups: Sources and destinations by edge type, as the graph's ids; types may be missing.
         dtype: Id dtype of the result.
 
     Returns:
-        The graph's id of each vertex by type, for all types, and the groups with local ids, for all
-        edge types. Ids appear in the order group, edge type, sources, destinations.
+        The graph's ids of the vertices, for all types; and the groups with local ids, for all edge
+        types.
     """
     types = graph.node_types
     tables = dict(zip(types, Scratch.of_this_thread().tables(len(types)), strict=True))
@@ -60,8 +62,7 @@ def compact_pairs(
     }, local
 
 
-# Draws until a pair that is no edge is given up. In a graph that has half of all pairs as edges one
-# in 2**64 pairs is missing then.
+# Draws after which a pair is left out. If half of all pairs are edges, one in 2**64 is missing.
 _TRIES = 64
 
 
@@ -70,35 +71,38 @@ class NegativePairs(Protocol):
 
     @property
     def k(self) -> int:
-        """Pairs for each positive edge."""
+        """Pairs per positive edge."""
 
     @property
     def keeps_sources(self) -> bool:
-        """Whether the sources are those of the positive edges, so that only destinations are
-        drawn."""
+        """Whether sources are those of the positive edges, so that only destinations are drawn."""
 
     def draw(
         self, csc: CSC, edge_type: EdgeType, pairs: tuple[Tensor, Tensor], key: int
     ) -> tuple[Tensor, Tensor]:
-        """Sources and destinations.
+        """Draw negative pairs; returns their sources and destinations.
 
         Args:
             csc: The edges of the type.
-            edge_type: The type.
+            edge_type: The edge type.
             pairs: Sources and destinations of the batch's positive edges, each of shape ``(n,)``.
             key: Any 64-bit number.
         """
 
     def chances(self, csc: CSC, edge_type: EdgeType) -> Tensor | float:
-        """Probability of each vertex of the destination's type to be drawn, shape ``(num_dst,)``,
-        or that of all."""
+        """Probability of each vertex of the destination's type to be drawn: shape ``(num_dst,)``,
+        or one number for all."""
 
 
 @dataclass(frozen=True)
 class UniformNegatives:
-    """``k`` pairs for each positive edge, from its source to uniform destinations.
+    """Draws ``k`` pairs for each positive edge, from its source to uniform destinations.
 
-    They may be edges of the graph. Mirrors ``dgl.dataloading.negative_sampler.PerSourceUniform``.
+    Pairs may be edges of the graph. Mirrors
+    ``dgl.dataloading.negative_sampler.PerSourceUniform``.
+
+    Args:
+        k: Pairs per positive edge.
     """
 
     k: int
@@ -123,15 +127,15 @@ class UniformNegatives:
 
 @dataclass(frozen=True)
 class GlobalUniformNegatives:
-    """Up to ``k`` pairs for each positive edge, uniform over all pairs that are no edge.
+    """Draws up to ``k`` pairs for each positive edge, uniformly from all pairs that are no edges.
 
-    Fewer come only from graphs so small or dense that such pairs are hard to find. Mirrors
+    There are fewer only in graphs so small or dense that such pairs are hard to find. Mirrors
     ``dgl.dataloading.negative_sampler.GlobalUniform``.
 
     Args:
         k: Pairs per positive edge.
-        exclude_self_loops: No pair of a vertex with itself.
-        replace: The same pair may come twice in a batch.
+        exclude_self_loops: Exclude pairs of a vertex with itself.
+        replace: Allow repeated pairs in a batch.
     """
 
     k: int
@@ -151,7 +155,7 @@ class GlobalUniformNegatives:
         if csc.pages is not None and asked:
             _need_first_rows(csc, np.uint64(key), asked)
         ends = torch.empty((2, asked), dtype=src.dtype, device="cpu")
-        # A set of the pairs so far, at most half full; none where a pair may come twice.
+        # Size of the hash set of pairs, at most half full; 0 if pairs may repeat.
         size = 0 if self.replace else 1 << (2 * asked).bit_length()
         found = edges.global_pairs(
             np.uint64(key),
@@ -163,7 +167,7 @@ class GlobalUniformNegatives:
             ends[0].numpy(),
             ends[1].numpy(),
         )
-        # Copies: views would keep the room for all pairs that were asked for.
+        # Copies, since views would keep the memory of all requested pairs.
         return ends[0, :found].clone(), ends[1, :found].clone()
 
     def chances(self, csc: CSC, edge_type: EdgeType) -> float:
@@ -172,7 +176,7 @@ class GlobalUniformNegatives:
 
 
 def _need_first_rows(csc: CSC, key: np.uint64, count: int) -> None:
-    """Ask for the rows of the first draws of pairs, nearly all of which are taken."""
+    """Load the pages of the rows that the pairs' first tries read; nearly all of these succeed."""
     from .kernels import edges
 
     dst = np.empty(count, dtype=np.int64)
@@ -183,20 +187,19 @@ def _need_first_rows(csc: CSC, key: np.uint64, count: int) -> None:
 
 
 class NegativeEnds:
-    """Draws vertices of one type, with replacement, as a pure function of a key; safe from any
-    number of threads.
+    """Draws vertices of one type, with replacement, as a pure function of a key; thread-safe.
 
     Args:
-        num_nodes: Vertices of the type.
+        num_nodes: Number of vertices of the type.
         weight: Shape ``(num_nodes,)``, finite and not negative: vertices are drawn in proportion to
-            it. Default: all are as likely.
-        time: Shape ``(num_nodes,)``, integers or floats: a vertex is no end of a pair that is
-            older, and is never drawn if its time is missing.
+            it. Default: uniformly.
+        time: Shape ``(num_nodes,)``, integers or floats: a vertex is not drawn for a pair with an
+            earlier time, and never if its time is missing.
         name: Name of the weight, for errors.
 
     Raises:
-        TypeError: The weight is no tensor of numbers.
-        ValueError: There is not one weight per vertex, one is negative, infinite or NaN, or all are
+        TypeError: The weight is not a tensor of numbers.
+        ValueError: There is not one weight per vertex; one is negative, infinite or NaN; or all are
             0.
 
     Example:
@@ -218,12 +221,12 @@ class NegativeEnds:
         self._times: Array | None = None
         if time is not None:
             ticks = ticks_of("time", time).numpy()
-            # By time, so that those in a window lie side by side. Missing times come first, and are
-            # left out.
+            # Sorted by time, so that vertices in a window are contiguous. Missing times come first,
+            # and are left out.
             self._order = np.argsort(ticks, kind="stable")[int((ticks == MISSING).sum()) :]
             self._times = ticks[self._order]
         self._sums: Array | None = None
-        # Running sums in that order: a draw by weight is then a search between two of them.
+        # Running sums in this order, so that a draw by weight is a binary search in them.
         if self._weights is not None:
             self._sums = np.cumsum(
                 self._weights if self._order is None else self._weights[self._order]
@@ -237,16 +240,16 @@ class NegativeEnds:
         Args:
             count: Number of draws.
             key: Any 64-bit number.
-            until: Shape ``(count,)``, int64: the latest ticks each may have. Where no vertex (of
-                any weight) is that early, the earliest of all is taken, as in PyG. Needs ``time``.
-            since: The same, the ticks that each must be above. Where no vertex (of positive weight)
-                lies between both, the last before is taken.
+            until: Shape ``(count,)``, int64: upper limit of each one's ticks. If no vertex (of any
+                weight) is that early, the earliest of all is taken, as in PyG. Needs ``time``.
+            since: Shape ``(count,)``, int64: ticks that each must be above. If no vertex (of
+                positive weight) is between both limits, the last one before is taken.
 
         Returns:
             Shape ``(count,)``, int64.
 
         Raises:
-            ValueError: Something is to be drawn from no vertices.
+            ValueError: There are no vertices to draw from.
         """
         from .kernels import weighted
 
@@ -272,8 +275,8 @@ class NegativeEnds:
 
     @property
     def chances(self) -> Tensor:
-        """Probability of each vertex to be drawn where time does not matter, shape
-        ``(num_nodes,)``, float64."""
+        """Probability of each vertex to be drawn without time limits, shape ``(num_nodes,)``,
+        float64."""
         if self._weights is None:
             return torch.full(
                 (self.num_nodes,), 1 / max(1, self.num_nodes), dtype=torch.float64, device="cpu"
@@ -282,7 +285,7 @@ class NegativeEnds:
 
     @cached_property
     def _identity(self) -> tuple[int, str]:
-        # By content: two loaders with equal weights may share a cache.
+        # By content, so that two loaders with equal weights can share a cache.
         parts = [
             hashlib.blake2b(b"" if a is None else a.data)
             for a in (self._weights, self._order, self._times)
@@ -300,7 +303,7 @@ class NegativeEnds:
 
 
 def _checked(weight: Any, num_nodes: int, name: str) -> Array:
-    """The weights as float64."""
+    """The weights as float64, checked; raises as :class:`NegativeEnds`."""
     if not isinstance(weight, Tensor) or weight.is_complex():
         got = weight.dtype if isinstance(weight, Tensor) else type(weight).__name__
         raise TypeError(f"{name} must be a tensor of numbers, got {got}")

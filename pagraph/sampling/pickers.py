@@ -1,4 +1,4 @@
-"""Pickers: choose the edges of one hop uniformly, by weight or by time; and the rows of a
+"""Pickers, which choose the edges of a hop uniformly, by weight or by time; and rows of a
 frontier."""
 
 from __future__ import annotations
@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class UniformPicker:
-    """Draws ``fanout`` in-edges of each vertex (-1: all), or with ``replace`` as many with
-    replacement."""
+    """Draws ``fanout`` in-edges of each vertex (-1: all), with or without replacement."""
 
     fanout: int
     replace: bool = False
@@ -32,8 +31,8 @@ class UniformPicker:
         return self.pick_from(hop, measure_rows(hop, self.fanout, self.replace))
 
     def pick_from(self, hop: Hop, rows: tuple[Array, Array, Array]) -> HopEdges:
-        """Picks from rows that may be parts of the graph's, measured as :func:`measure_rows`
-        does."""
+        """Pick from ``rows``, as :func:`measure_rows` returns them; they may be parts of the
+        graph's rows."""
         from .kernels import hop as _cpu
 
         counters = hop.counters
@@ -45,7 +44,7 @@ class UniformPicker:
         elif self.replace:
             _cpu.pick_repeated(counters, starts, degrees, offsets, hop.key, positions)
         else:
-            # The set is a token where no vertex has to choose among so many.
+            # The set is only needed for long rows with a large fan-out.
             many = (
                 self.fanout > _cpu.SCAN_LIMIT
                 and len(counters) > 0
@@ -72,10 +71,12 @@ def measure_frontier(
     *,
     offsets: str = "offsets",
 ) -> tuple[Array, Array, Array]:
-    """The start and length of each frontier vertex's row, and the ``indptr`` of the picks, int64,
-    in scratch.
+    """The start and length of each frontier vertex's row, and the ``indptr`` of its picks, int64.
 
-    The ``indptr`` has the name ``offsets`` there. Raises FormatError where the graph's is damaged.
+    All are scratch arrays; the ``indptr`` has the name ``offsets``.
+
+    Raises:
+        FormatError: The graph's ``indptr`` is damaged.
     """
     from .kernels import hop as _cpu
 
@@ -88,24 +89,22 @@ def measure_frontier(
     total = _cpu.measure(
         csc.indptr.numpy(), csc.num_edges, frontier, fanout, replace, starts, degrees, indptr
     )
-    if total < 0:  # -1 - i means the frontier's vertex i
+    if total < 0:  # -1 - i, for frontier vertex i
         raise_bad_row(int(frontier[-1 - total]))
     return starts, degrees, indptr
 
 
 @dataclass(frozen=True)
 class WeightedPicker:
-    """Draws ``fanout`` in-edges of each vertex, in proportion to their weights; edges of weight 0
-    never.
+    """Draws ``fanout`` in-edges of each vertex in proportion to their weights, never of weight 0.
 
-    Without replacement the picks are those of successive sampling: each in proportion to the
-    weights of the edges that are left (the distribution of DGL's picks). A vertex with at most
-    ``fanout`` edges of positive weight gives all of them, in CSC order.
+    Without replacement, picks are those of successive sampling: each in proportion to the weights
+    of the edges that are left (the distribution of DGL's picks). If a vertex has at most ``fanout``
+    edges of positive weight, all are taken, in CSC order.
 
     Args:
         fanout: Edges per vertex; -1 takes all of positive weight.
-        replace: Draw with replacement; a vertex without an edge of positive weight still gives
-            none.
+        replace: Draw with replacement. A vertex without an edge of positive weight draws none.
         weights: Weights of the edges that the hop draws from.
     """
 
@@ -114,8 +113,11 @@ class WeightedPicker:
     weights: EdgeWeights
 
     def pick(self, hop: Hop) -> HopEdges:
-        """See :class:`~pagraph.sampling.hop.Picker`; ValueError for the weights of another
-        graph."""
+        """See :class:`~pagraph.sampling.hop.Picker`.
+
+        Raises:
+            ValueError: The weights are of another graph.
+        """
         from .kernels import hop as _cpu
 
         weights = self.weights
@@ -124,7 +126,7 @@ class WeightedPicker:
                 f"weights must be of the graph's {hop.csc.num_edges} edges, got those of "
                 f"{weights.num_edges}"
             )
-        # Among the edges of positive weight, and in their numbering: a mask is nothing more.
+        # Draw among the edges of positive weight, numbered without the others.
         positive = hop if weights.kept is None else replace(hop, csc=weights.kept)
         if weights.values is None or self.fanout == -1:
             edges = UniformPicker(self.fanout, self.replace).pick(positive)
@@ -136,12 +138,12 @@ class WeightedPicker:
         return edges
 
     def _draw(self, hop: Hop, values: Array) -> HopEdges:
-        """Picks among edges of positive weight."""
+        """Draw by weight among the edges of positive weight."""
         from .kernels import weighted
 
         starts, degrees, offsets = rows = measure_rows(hop, self.fanout, self.replace)
         edges = hop.edges(offsets)
-        # Where no row is longer than the fan-out, no key is needed.
+        # Room for the keys of one row; rows up to the fan-out need none.
         most = min(self.fanout, int(degrees.max(initial=0)))
         scratch = weighted_scratch(hop.scratch, len(starts), int(offsets[-1]), most)
         weighted.pick_weighted(
@@ -159,8 +161,14 @@ class WeightedPicker:
 def weighted_scratch(
     scratch: Scratch, rows: int, picks: int, most: int
 ) -> tuple[Array, Array, Array, Array]:
-    """``scratch`` of the kernel of weighted picks: for so many rows, picks of all of them, and of
-    one."""
+    """The ``scratch`` of ``pick_weighted``.
+
+    Args:
+        scratch: This thread's scratch.
+        rows: Number of rows.
+        picks: Number of picks of all rows.
+        most: Maximum number of picks of one row.
+    """
     return (
         scratch.array("drawn rows", rows, np.int64),
         scratch.array("slots", picks, np.int64),
@@ -171,18 +179,17 @@ def weighted_scratch(
 
 @dataclass(frozen=True)
 class TimedPicker:
-    """Draws ``fanout`` in-edges of each vertex among those whose time is within its limits.
+    """Draws ``fanout`` in-edges of each vertex among those within its time limits.
 
-    That is at most ``Hop.until`` and, where it is told, above ``Hop.since``; an edge without a time
-    is never drawn. A vertex with at most ``fanout`` such edges gives all of them, in the order of
-    time (equal times in CSC order).
+    These are edges with times up to ``Hop.until`` and, if it is not None, above ``Hop.since``; an
+    edge with a missing time is never drawn. If a vertex has at most ``fanout`` such edges, all are
+    taken, in the order of time (equal times in CSC order).
 
     Args:
         fanout: Edges per vertex; -1 takes all.
         replace: Draw with replacement.
-        latest: Draw among the latest ``fanout`` of the edges only: without replacement these are
-            the picks.
-        times: Times of the edges that the hop draws from, whose rows are in the order of time
+        latest: Draw among the latest ``fanout`` edges; without replacement, take all of these.
+        times: Times of the edges that the hop draws from. Picks index rows in the order of time
             (``times.in_order``).
     """
 
@@ -192,13 +199,14 @@ class TimedPicker:
     times: EdgeTimes
 
     def pick(self, hop: Hop) -> HopEdges:
-        """See :class:`~pagraph.sampling.hop.Picker`; raises as :meth:`rows` does."""
+        """See :class:`~pagraph.sampling.hop.Picker`; raises as :meth:`rows`."""
         return UniformPicker(self.fanout, self.replace).pick_from(hop, self.rows(hop))
 
     def rows(self, hop: Hop) -> tuple[Array, Array, Array]:
-        """The rows cut down to the edges that may be drawn, measured as :func:`measure_rows` does.
+        """The rows cut to the edges within their time limits, as :func:`measure_rows` returns rows.
 
-        ValueError for the times of another graph.
+        Raises:
+            ValueError: The times are of another graph.
         """
         from .kernels import times as _times
 
@@ -221,8 +229,7 @@ class TimedPicker:
         return starts, degrees, offsets
 
     def _since(self, hop: Hop) -> Array:
-        """The times that edges must be above; empty where all that are early enough may be
-        drawn."""
+        """The time that each vertex's edges must be above; empty if there is no such limit."""
         if hop.since is not None:
             return hop.since
         since = hop.scratch.array(
@@ -233,29 +240,28 @@ class TimedPicker:
 
 
 NO_WEIGHTS: Array = np.empty(0, dtype=np.float32)
-"""Stands for weights of 1 in kernels."""
+"""Weights of 1, as kernels take them."""
 
 
 _VERTICES_PER_EDGE = 8
-"""Up to here a table of all vertices is about as large as what a hop needs anyway, and faster than
-a hash table."""
+"""Up to this many vertices per in-edge, a direct table of all vertices is used. It is then about as
+large as the hop's other memory, and faster than a hash table."""
 
 
 def in_order(weights: EdgeWeights | None) -> Array:
-    """Weights as kernels take them: one per edge in CSC order."""
+    """Weights as kernels take them: one per edge in CSC order, or none for weights of 1."""
     values: Array = NO_WEIGHTS if weights is None else weights.in_order.numpy()
     return values
 
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """Where the in-edges of each frontier vertex lie; the arrays are scratch.
+    """The rows of a frontier's in-edges; its arrays are scratch.
 
     Attributes:
         hop: The hop.
         starts: Shape ``(n,)``, int64: the first position of each row in the CSC.
-        offsets: Shape ``(n + 1,)``, int64: where the row would begin if the rows lay one after the
-            other.
+        offsets: Shape ``(n + 1,)``, int64: the ``indptr`` of arrays with an element per in-edge.
     """
 
     hop: Hop
@@ -264,8 +270,12 @@ class Rows:
 
     @classmethod
     def of(cls, hop: Hop) -> Rows:
-        """The rows of a hop's frontier; FormatError where the graph's ``indptr`` is damaged."""
-        # Pickers write "offsets".
+        """The rows of a hop's frontier.
+
+        Raises:
+            FormatError: The graph's ``indptr`` is damaged.
+        """
+        # Another name than "offsets", to which pickers write.
         starts, degrees, offsets = measure_rows(hop, -1, False, offsets="row offsets")
         if hop.csc.pages is not None:
             hop.csc.pages.need_edges(starts, degrees)
@@ -273,24 +283,24 @@ class Rows:
 
     @property
     def num_edges(self) -> int:
-        """In-edges of the whole frontier."""
+        """Number of in-edges of the whole frontier."""
         return int(self.offsets[-1])
 
     @property
     def largest(self) -> int:
-        """In-edges of the vertex that has most."""
+        """Length of the longest row."""
         return int(np.diff(self.offsets).max(initial=0))
 
     def array(self, name: str, dtype: Any) -> Array:
-        """Scratch for each in-edge, and one element more: kernels write before they count (contents
-        undefined).
+        """An uninitialised scratch array with an element per in-edge, and one more, since kernels
+        write an element before they decide whether to count it.
 
-        Pages that nothing is written to cost nothing.
+        Pages that are never written take no memory.
         """
         return self.hop.scratch.array(name, self.num_edges + 1, dtype)
 
     def edges(self, offsets: Array, positions: Array, weights: Array | None = None) -> HopEdges:
-        """The edges of a hop, copied from scratch."""
+        """The edges of the hop, with positions and weights copied from scratch."""
         edges = self.hop.edges(offsets, weighted=weights is not None)
         total = int(offsets[-1])
         edges.positions.numpy()[:] = positions[:total]
@@ -299,8 +309,14 @@ class Rows:
         return edges
 
     def candidates(self) -> tuple[Array, int]:
-        """Number the distinct sources by discovery: each in-edge's number, the count; FormatError
-        for a bad edge."""
+        """Number the distinct sources by first occurrence.
+
+        Returns:
+            The number of each in-edge's source, and the count of distinct sources.
+
+        Raises:
+            FormatError: An edge points outside the graph.
+        """
         from .kernels import layerwise
 
         csc = self.hop.csc

@@ -128,12 +128,16 @@ def check_edge_dir(edge_dir: str) -> None:
 
 
 def of_edge_type(entry: int | Mapping[EdgeType, int], edge_type: EdgeType) -> int:
-    """The number of a hop's entry for an edge type; KeyError where it does not name the type."""
+    """A hop's number for an edge type.
+
+    Raises:
+        KeyError: The hop's entry is a mapping without this type.
+    """
     return entry[edge_type] if isinstance(entry, Mapping) else entry
 
 
 def edge_ends(graph: Graph) -> Any:
-    """The places of both ends' types among the vertex types, shape ``(num_edge_types, 2)``,
+    """Numbers of the source's and the destination's vertex type, shape ``(num_edge_types, 2)``,
     int64."""
     node_types, edge_types, _ = graph.types
     ends = [(node_types.index(src), node_types.index(dst)) for src, _, dst in edge_types]
@@ -142,15 +146,14 @@ def edge_ends(graph: Graph) -> Any:
 
 @dataclass(frozen=True, eq=False)
 class FanoutHops:
-    """Hops along all edge types that draw a number of edges, uniformly or by weight.
+    """Fan-outs of all hops and edge types, as the kernels for whole batches take them.
 
     Attributes:
         fanouts: Fan-out of each hop and edge type, shape ``(num_hops, num_edge_types)``, int64; the
-            first hop serves the seeds. -1 takes all, where that was asked for.
-        ends: The places of both ends' types among the vertex types, shape ``(num_edge_types, 2)``,
-            int64.
+            first hop serves the seeds. -1 takes all, if :meth:`of` allows it.
+        ends: See :func:`edge_ends`.
         replace: Draw with replacement.
-        set_size: Slots that a set of one vertex's picks needs.
+        set_size: Slots of the hash set of one vertex's picks.
     """
 
     fanouts: Any
@@ -160,8 +163,11 @@ class FanoutHops:
 
     @classmethod
     def of(cls, sampler: FanoutSampler, graph: Graph, *, least: int = 0) -> FanoutHops | None:
-        """The hops of a sampler; None where a fan-out is below ``least`` (-1 takes all neighbours),
-        or a hop does not name a type."""
+        """The hops of a sampler.
+
+        None if a fan-out is below ``least`` (-1 takes all neighbours) or above
+        ``MOST_SMALL_FANOUT``, or if a hop does not name an edge type.
+        """
         edge_types = graph.types[1]
         try:
             fanouts = [
@@ -169,7 +175,7 @@ class FanoutHops:
                 for hop in range(sampler.num_hops)
             ]
         except KeyError:
-            # A hop that does not name a type is an error of the hop-by-hop way, which says which.
+            # Sampling hop by hop raises an error that names the type.
             return None
         if not all(least <= fanout <= MOST_SMALL_FANOUT for of_hop in fanouts for fanout in of_hop):
             return None
@@ -183,19 +189,19 @@ class FanoutHops:
 
 
 class HopSampler(MiniBatchSampler):
-    """Base of the samplers that go from seeds to their neighbours hop by hop. Subclasses say how
-    edges are picked.
+    """Base of the samplers that expand seeds to their neighbours hop by hop. Subclasses pick the
+    edges.
 
     Attributes:
-        edge_dir: "in" or "out": which edges are drawn.
-        prob: Edge field that edges are weighed by; None: all alike.
-        time: Field that edges are chosen by time with; None: none.
-        replace: Edges are drawn with replacement.
+        edge_dir: Draw in-edges ("in") or out-edges ("out").
+        prob: Edge field with the edges' weights; None: uniform.
+        time: Field with the times of edges or vertices; None: not by time.
+        replace: Draw with replacement.
         layer_dependency: All hops share their random numbers (LABOR).
-        batch_dependency: Batches after which a vertex draws with another random number; see
+        batch_dependency: Number of batches after which a vertex gets a new random number; see
             ``Renewal``.
-        expands_once: A hop draws only from the vertices that the hop before found, not from all
-            that are known.
+        expands_once: Whether a hop expands only the vertices that the previous hop found; else all
+            known ones.
     """
 
     edge_dir: str
@@ -207,17 +213,21 @@ class HopSampler(MiniBatchSampler):
     expands_once: bool = False
 
     def check_edges(self) -> None:
-        """Raise ValueError for an unknown direction and TypeError for a ``prob`` that is not a
-        string."""
+        """Check ``edge_dir`` and ``prob``.
+
+        Raises:
+            ValueError: ``edge_dir`` is unknown.
+            TypeError: ``prob`` is not a string.
+        """
         check_edge_dir(self.edge_dir)
         check_prob(self.prob)
 
     def weights(self, graph: Graph, edge_type: EdgeType, field: EdgeField) -> EdgeWeights | None:
-        """The weights in the field ``prob``; None where there is no such field, or none is named.
+        """The weights in the field ``prob``; None if ``prob`` is None or there is no such field.
 
         Raises:
-            TypeError: The field holds something else than numbers.
-            ValueError: It does not hold one finite number per edge, or a negative one.
+            TypeError: The field does not hold numbers.
+            ValueError: It does not hold one finite number >= 0 per edge.
         """
         values = None if self.prob is None else field(edge_type, self.prob)
         if values is None:
@@ -232,11 +242,11 @@ class HopSampler(MiniBatchSampler):
 
     @property
     def has_fanouts(self) -> bool:
-        """Whether :meth:`fanout` says how many edges a vertex draws."""
+        """Whether :meth:`fanout` is implemented."""
         return type(self).fanout is not HopSampler.fanout
 
     def fanout(self, hop: int, edge_type: EdgeType) -> int:
-        """Edges that a vertex draws in hop number ``hop`` (0 serves the seeds); -1: all.
+        """Number of edges that a vertex draws in hop ``hop`` (0 serves the seeds); -1: all.
 
         Raises:
             NotImplementedError: The sampler has no fan-outs, see :attr:`has_fanouts`.
@@ -244,42 +254,41 @@ class HopSampler(MiniBatchSampler):
         raise NotImplementedError
 
     def fanout_hops(self, graph: Graph) -> FanoutHops | None:
-        """The hops along all edge types if one call of a kernel draws them: uniformly, or in
-        proportion to the field ``prob``; None otherwise."""
+        """The hops if one kernel call can draw them all, uniformly or in proportion to ``prob``;
+        else None."""
         return None
 
     @cached_property
     def known_hops(self) -> dict[Hashable, FanoutHops | None]:
-        """Memoized :meth:`fanout_hops` by the types of a graph: small batches ask every time."""
+        """Cache of :meth:`fanout_hops` by a graph's types, since each batch needs it."""
         return {}
 
     @cached_property
     def known_weights(self) -> KnownFields[Any]:
-        """Weights of all edges of the graph that was sampled last, as kernels take them."""
+        """Cache of the weights of the graph that was sampled last, as kernels take them."""
         return KnownFields()
 
     @property
     def weighs_edges(self) -> bool:
-        """Whether blocks have edge weights; those without any edge then have an empty tensor of
-        them."""
+        """Whether blocks have edge weights; a block without edges then has an empty tensor."""
         return False
 
     def picker(
         self, graph: Graph, hop: int, edge_type: EdgeType, field: EdgeField
     ) -> Picker | None:
-        """The picker of hop number ``hop`` (0 serves the seeds) along ``edge_type``; None: no
+        """The picker of hop ``hop`` (0 serves the seeds) along ``edge_type``; None to draw no
         edges."""
         raise NotImplementedError
 
     def with_in_edges(self) -> Self:
-        """The same sampler for in-edges: for graphs that are reversed already."""
+        """This sampler with ``edge_dir="in"``, for graphs that are already reversed."""
         return self if self.edge_dir == "in" else replace(self, edge_dir="in")  # type: ignore[type-var]
 
     def pick(
         self, graph: Graph, hop: Hop, number: int, edge_type: EdgeType, field: EdgeField
     ) -> HopEdges:
-        """The edges of one type that hop number ``number`` draws; none for an empty frontier or
-        without a picker."""
+        """Draw the edges of one type in hop ``number``; none if the frontier is empty or there is
+        no picker."""
         picker = self.picker(graph, number, edge_type, field) if len(hop.frontier) else None
         if picker is not None:
             return picker.pick(hop)
@@ -289,18 +298,21 @@ class HopSampler(MiniBatchSampler):
 
 
 class FanoutSampler(HopSampler):
-    """Base of the samplers that draw a number of neighbours of each vertex.
+    """Base of the samplers with fan-outs.
 
     Attributes:
-        fanouts: Neighbours per vertex for each hop, or a mapping from edge type to such numbers;
-            the last entry serves the seeds, -1 takes all.
+        fanouts: Neighbours per vertex for each hop, or a mapping from edge type to such numbers.
+            The last entry serves the seeds; -1 takes all.
     """
 
     fanouts: Sequence[int | Mapping[EdgeType, int]]
 
     def check_fanouts(self, *, least: int = 1) -> None:
-        """Check and normalise ``fanouts``, then :meth:`check_edges`; see :func:`check_per_hop` for
-        ``least``."""
+        """Check and normalise ``fanouts``, ``replace`` and ``batch_dependency``, and call
+        :meth:`check_edges`.
+
+        See :func:`check_per_hop` for ``least``.
+        """
         object.__setattr__(self, "replace", as_flag("replace", self.replace))
         checked = check_per_hop(
             "fanouts",
@@ -320,7 +332,7 @@ class FanoutSampler(HopSampler):
         return len(self.fanouts)
 
     def fanout(self, hop: int, edge_type: EdgeType) -> int:
-        """Neighbours drawn (with LABOR on average) in hop number ``hop`` (0 serves the seeds).
+        """Number of neighbours drawn (for LABOR, on average) in hop ``hop`` (0 serves the seeds).
 
         Raises:
             KeyError: The hop's fan-outs do not name the edge type.
@@ -330,7 +342,7 @@ class FanoutSampler(HopSampler):
     def picker(
         self, graph: Graph, hop: int, edge_type: EdgeType, field: EdgeField
     ) -> Picker | None:
-        """See :meth:`HopSampler.picker`; raises as :meth:`weights` does."""
+        """See :meth:`HopSampler.picker`; raises as :meth:`fanout` and :meth:`weights`."""
         fanout = self.fanout(hop, edge_type)
         if not fanout:
             return None
@@ -341,8 +353,12 @@ class FanoutSampler(HopSampler):
 
 
 class BatchRun:
-    """One batch while it is sampled hop by hop: its arguments, checked and with defaults, and its
-    vertex tables."""
+    """A batch while it is sampled hop by hop: its checked arguments and its vertex tables.
+
+    Raises:
+        KeyError: The graph does not have a vertex type of the seeds.
+        IndexError: A seed is outside ``[0, num_nodes)`` of its type.
+    """
 
     def __init__(
         self,
@@ -376,15 +392,15 @@ class BatchRun:
 
     @property
     def nodes(self) -> dict[str, Any]:
-        """The known vertices of each type, valid until others are added."""
+        """The known vertices of each type; valid until more are added."""
         return {ntype: table.nodes for ntype, table in self.tables.items()}
 
     def counts(self) -> dict[str, int]:
-        """Known vertices of each type."""
+        """Number of known vertices of each type."""
         return {ntype: table.count for ntype, table in self.tables.items()}
 
     def kept_nodes(self) -> dict[str, Tensor]:
-        """The known vertices of each type, in memory of the batch."""
+        """The known vertices of each type, copied to memory of the batch."""
         kept = {}
         for ntype, table in self.tables.items():
             kept[ntype] = self.pools(("nodes", ntype)).take((table.count,), self.dtype)
@@ -394,8 +410,15 @@ class BatchRun:
     def each_hop(
         self, expand: Callable[[int, dict[str, int], dict[str, int]], None]
     ) -> dict[str, list[int]]:
-        """Let ``expand`` go through the hops, each from what was known before the one before it to
-        what was known after; returns where the vertices of each hop end, by type."""
+        """Call ``expand`` for each hop, and collect the ends of each hop's vertices.
+
+        Args:
+            expand: Called with the hop's number and, by type, the number of known vertices before
+                the previous hop and after it.
+
+        Returns:
+            By type, the number of known vertices before the first hop and after each.
+        """
         begins = dict.fromkeys(self.tables, 0)
         known = self.counts()
         ends = {ntype: [count] for ntype, count in known.items()}
@@ -416,8 +439,7 @@ class BatchRun:
         pool: EdgeMemory,
         **more: Any,
     ) -> Hop:
-        """Hop number ``number`` along edge type number ``index``; see
-        :class:`~pagraph.sampling.hop.Hop`."""
+        """The :class:`~pagraph.sampling.hop.Hop` of hop ``number`` along edge type ``index``."""
         layer_key = derive_key(self.key, number)
         offset = self._offset
         return Hop(
@@ -436,7 +458,7 @@ class BatchRun:
         )
 
     def read_sources(self, hop: Hop, edges: HopEdges) -> Any:
-        """The ids of the source vertices of drawn edges, shape ``(num_edges,)``, in scratch."""
+        """The source ids of drawn edges, shape ``(num_edges,)``, in scratch memory."""
         from .kernels import hop as _cpu
 
         indices = hop.csc.indices.numpy()
@@ -449,18 +471,22 @@ class BatchRun:
 
 
 def seeds_by_type(graph: Graph, seeds: Tensor | Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-    """Seeds by vertex type; KeyError for an unknown type, IndexError for a seed outside
-    ``[0, num_nodes)``."""
+    """Seeds by vertex type, checked.
+
+    Raises:
+        KeyError: The graph does not have a vertex type.
+        IndexError: A seed is outside ``[0, num_nodes)`` of its type.
+    """
     by_type = seeds if isinstance(seeds, Mapping) else {graph.only_node_type: seeds}
     for ntype, ids in by_type.items():
         name = f"seeds[{ntype!r}]" if isinstance(seeds, Mapping) else "seeds"
-        # Narrowing would wrap a wrong id round into a right one.
+        # Before ids are narrowed, which could wrap a wrong one into the range.
         check_range(name, ids, graph.num_nodes_of(ntype), IndexError)
     return by_type
 
 
 def own_fields(graph: Graph) -> EdgeField:
-    """The graph's own edge fields."""
+    """A function that returns the graph's own edge fields; None for a missing one."""
     return lambda edge_type, name: graph.edge_fields(edge_type).get(name)
 
 

@@ -1,4 +1,4 @@
-"""ShaDowSampler: a small subgraph of its own for each seed."""
+"""ShaDowSampler: a separate subgraph for each seed."""
 
 from __future__ import annotations
 
@@ -26,25 +26,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ShaDowSampler(MiniBatchSampler):
-    """Draws a neighbourhood for each seed, and takes all edges that the graph has within it.
+    """Draws a neighbourhood for each seed, with all edges of the graph within it.
 
     The k-hop sampler of Zeng et al. ("Decoupling the Depth and Scope of Graph Neural Networks",
-    NeurIPS 2021, section 4), for graphs of one vertex type. Batches are those of torch-sparse's
-    ``ego_k_hop_sample_adj``: one seed's vertices after another's, by id. A vertex draws once, in
-    the hop after the one that found it; in torch-sparse it draws again whenever it is found.
+    NeurIPS 2021, section 4), for graphs of one vertex type. Batches are laid out like those of
+    torch-sparse's ``ego_k_hop_sample_adj``: seed by seed, with each one's vertices ordered by id. A
+    vertex draws once, in the hop after the one that found it; in torch-sparse it draws again each
+    time it is found.
 
     Args:
-        depth: Hops; 0 leaves the seeds with their self-loops.
-        fanout: Neighbours that a vertex draws in each hop; all where it has no more, -1: all of
-            every vertex.
-        replace: Draw with replacement, where there are more than ``fanout``.
-        by_source: Edges in the order of their sources and then destinations, as PyG's
-            ``edge_index`` has them; without, in that of their destinations, as in every other
-            subgraph.
+        depth: Number of hops; with 0, only the seeds and their self-loops.
+        fanout: Neighbours that a vertex draws in each hop; -1 takes all.
+        replace: Draw with replacement from vertices with more than ``fanout`` neighbours.
+        by_source: Order edges by source, then by destination, like PyG's ``edge_index``; else by
+            destination, as in all other subgraphs.
 
     Raises:
         TypeError: A number is not an integer.
-        ValueError: ``depth`` is negative, or ``fanout`` below -1.
+        ValueError: ``depth`` is negative, or ``fanout`` is below -1.
 
     Example:
         >>> from pagraph.graph import Graph
@@ -59,8 +58,8 @@ class ShaDowSampler(MiniBatchSampler):
     fanout: int
     replace: bool = False
     by_source: bool = False
-    num_hops = 0  # vertices are not in the order of hops
-    seeds_are_vertices = False  # nor do seeds come first
+    num_hops = 0  # since vertices are not ordered by hop
+    seeds_are_vertices = False  # since seeds do not come first
     disjoint = True
 
     def __post_init__(self) -> None:
@@ -94,7 +93,7 @@ class ShaDowSampler(MiniBatchSampler):
 
 @dataclass(frozen=True)
 class _Neighbourhoods(SubgraphSampler):
-    """Draws the vertices: with replacement only where there are more than the fan-out."""
+    """Draws the vertices; with replacement only from rows longer than the fan-out."""
 
     def picker(
         self, graph: Graph, hop: int, edge_type: EdgeType, field: EdgeField
@@ -108,7 +107,7 @@ class _Neighbourhoods(SubgraphSampler):
 
 @dataclass(frozen=True)
 class _RepeatedPicker:
-    """Draws ``fanout`` in-edges of each vertex with replacement; all of those that have no more."""
+    """Draws ``fanout`` in-edges of each vertex with replacement; takes all if there are no more."""
 
     fanout: int
 

@@ -1,5 +1,4 @@
-"""SubgraphSampler: hop by hop from seeds, each vertex expanded once, over any number of vertex and
-edge types."""
+"""SubgraphSampler: samples hop by hop from seeds and expands each vertex once, for one subgraph."""
 
 from __future__ import annotations
 
@@ -32,44 +31,44 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SubgraphSampler(FanoutSampler):
-    """Draws neighbours hop by hop and makes one subgraph of them, as PyG's ``NeighborSampler``
-    does.
+    """Samples neighbours hop by hop into one subgraph, like PyG's ``NeighborSampler``.
 
-    A vertex is expanded once, in the hop after the one that found it; ``NeighborSampler`` expands
-    every known vertex again in each hop, as DGL does. So with the same fan-outs there is less to
-    draw.
+    A vertex is expanded once, in the hop after the one that found it. ``NeighborSampler`` expands
+    all known vertices again in each hop, as DGL does, so it draws more with the same fan-outs.
 
     Args:
-        fanouts: Neighbours per vertex and edge type for each hop in DGL's order: the last entry
+        fanouts: Neighbours per vertex and edge type for each hop, in DGL's order: the last entry
             serves the seeds. -1 takes all, 0 none. An entry may be a mapping from edge type to a
-            number. Without entries there are only the seeds.
+            number. Without entries, the subgraph has only the seeds.
         replace: Draw with replacement.
         prob: Name of an edge field: neighbours are drawn in proportion to it, see
             ``NeighborSampler``.
-        disjoint: Sample a tree for each seed: a vertex found from two seeds is there twice.
-        induced: Return all edges that the graph has among the sampled vertices, not only those that
-            led to them; in disjoint trees, among those of each tree, and with ``time`` only those
-            that may be drawn in it.
-        time: Name of a field of integers or floats, of vertices or of edges: only edges that are
-            not later than the seed of the tree are drawn. An edge is as late as its source vertex
-            where the field is one of vertices, and as the later of both where it is one of edges,
-            too. Edge types without a time are drawn from uniformly, edges whose time is missing
-            (NaN, or numpy's NaT, the smallest int64) never. The trees are disjoint then.
-        latest: Draw the latest of these edges instead of any.
-        time_window: Length of a window before the time ``t`` of the seed: only edges in
-            ``(t - time_window, t]`` are drawn. Or a mapping from edge type to lengths; types that
-            it does not name have no window.
-        share_trees: Sample one tree for all seeds of the same time, in the order of time: a vertex
-            found from several of them is there once.
-        batch_dependency: Batches for which a vertex keeps its picks, see ``NeighborSampler``. Trees
-            draw each for itself: where they are disjoint it must be 1.
+        disjoint: Sample one tree per seed. A vertex found from two seeds is in the subgraph twice.
+        induced: Return all edges of the graph among the sampled vertices, not only those that were
+            drawn. For disjoint trees, all edges within each tree; with ``time``, only those within
+            its time limits.
+        time: Name of a field of vertices or edges, of integers or floats. Edges later than the
+            tree's seed are not drawn. For a vertex field, an edge's time is that of its source; if
+            there is an edge field, too, it is the later of both. Edge types without times are drawn
+            from uniformly; edges with a missing time (NaN, or NumPy's NaT, the smallest int64) are
+            never drawn. Implies ``disjoint``.
+        latest: Draw the latest of these edges.
+        time_window: Length of a time window: only edges in ``(t - time_window, t]`` are drawn, with
+            ``t`` the time of the seed. Or a mapping from edge type to lengths; types that it does
+            not name have no window.
+        share_trees: Sample one tree for all seeds with the same time, in the order of time. A
+            vertex found from several of these seeds is in the subgraph once.
+        batch_dependency: Number of batches for which a vertex keeps its picks, see
+            ``NeighborSampler``. Must be 1 for disjoint trees, which draw independently.
+        edge_dir: "in" draws from in-edges; "out" from out-edges, for edge types between vertices of
+            one type.
 
     Raises:
-        TypeError: A fan-out or ``batch_dependency`` is not an integer, ``prob`` or ``time`` not a
-            string, or a window not a number.
-        ValueError: A fan-out below -1, both ``prob`` and ``time``, a window that is not positive or
-            without ``time``, ``share_trees`` without ``time`` or together with ``induced``, or a
-            ``batch_dependency`` for disjoint trees.
+        TypeError: A fan-out or ``batch_dependency`` is not an integer, ``prob`` or ``time`` is not
+            a string, or a window is not a number.
+        ValueError: A fan-out is below -1; both ``prob`` and ``time`` are given; a window is not
+            positive, or given without ``time``; ``share_trees`` is given without ``time`` or with
+            ``induced``; or ``batch_dependency`` is not 1 for disjoint trees.
 
     Example:
         >>> from pagraph.graph import Graph
@@ -77,7 +76,7 @@ class SubgraphSampler(FanoutSampler):
         >>> SubgraphSampler([-1, -1]).sample(graph, torch.tensor([2]))
         Subgraph(output={'_N': 1}, nodes={'_N': 3}, edges={'_N-_E-_N': 3})
 
-        Of vertices with times only those that are not later than the seed of their tree:
+        With times, only vertices that are not later than the seed of their tree:
 
         >>> graph = Graph.from_coo([0, 1, 2], [3, 3, 3], ndata={"year": torch.tensor([2021, 2019, 2020, 2022])})
         >>> seeds, years = torch.tensor([3, 3]), torch.tensor([2020, 2019])
@@ -110,7 +109,7 @@ class SubgraphSampler(FanoutSampler):
         if self.time is None and (self.time_window is not None or self.share_trees):
             name = "share_trees" if self.time_window is None else "time_window"
             raise ValueError(f"{name} needs a time, got {getattr(self, name)!r} without")
-        # Of a seed that is there twice in a tree, all edges would be, too.
+        # A seed that is twice in a tree would have all of its edges twice.
         if self.share_trees and self.induced:
             raise ValueError("share_trees must be False for an induced subgraph, got True")
         object.__setattr__(self, "disjoint", self.disjoint or self.time is not None)
@@ -130,20 +129,22 @@ class SubgraphSampler(FanoutSampler):
         return super().picker(graph, hop, edge_type, field)
 
     def timed_picker(self, fanout: int, times: EdgeTimes) -> TimedPicker:
-        """The picker of edges with times; it also says which edges an induced subgraph may have."""
+        """The picker of edges with times; its rows are also the edges of an induced subgraph."""
         return TimedPicker(fanout, self.replace, self.latest, times)
 
     def fanout_hops(self, graph: Graph) -> FanoutHops | None:
-        """See :meth:`HopSampler.fanout_hops`; a subclass may pick otherwise."""
+        """See :meth:`HopSampler.fanout_hops`; None for a subclass, which may pick in another
+        way."""
         plain = not self.disjoint and not self.induced and type(self) is SubgraphSampler
         return FanoutHops.of(self, graph) if plain else None
 
     def times(self, graph: Graph, edge_type: EdgeType, field: EdgeField) -> EdgeTimes | None:
-        """The times in the fields ``time``; None where there is no such field, or none is named.
+        """The edges' times from the fields ``time``; None if ``time`` is None or there is no such
+        field.
 
         Raises:
-            TypeError: A field holds something else than integers or floats.
-            ValueError: It does not hold one for each edge or vertex.
+            TypeError: A field does not hold integers or floats.
+            ValueError: It does not hold one per edge or vertex.
         """
         if self.time is None:
             return None
@@ -156,8 +157,7 @@ class SubgraphSampler(FanoutSampler):
         )
 
     def window(self, edge_type: EdgeType) -> float | None:
-        """The length of the window that edges of a type are drawn in; None: they may be as old as
-        they are."""
+        """The length of an edge type's time window; None: there is no window."""
         window = self.time_window
         return window.get(edge_type) if isinstance(window, Mapping) else window
 
@@ -172,30 +172,31 @@ class SubgraphSampler(FanoutSampler):
         field: EdgeField | None = None,
         seed_times: Tensor | Mapping[str, Tensor] | None = None,
     ) -> Subgraph:
-        """Sample one mini-batch; safe from any number of threads at once.
+        """Sample one mini-batch; thread-safe.
 
         Args:
             graph: The graph; with one vertex type if ``seeds`` is a tensor.
             seeds: Shape ``(batch,)``, int32 or int64, or a mapping from vertex type to such
-                tensors; repeated seeds keep their own places.
+                tensors. Repeated seeds keep their own places.
             key: Any 64-bit number; equal keys give equal batches. See ``derive_key``.
             dtype: Id dtype of the result. Default: that of the seeds.
-            pools: Where output memory is recycled. Default: fresh memory.
-            field: Where the edges' weights and times come from. Default: the graph's own fields.
-            seed_times: With ``time``: up to which time each seed's edges may be, in the shape of
-                ``seeds``, integers where the graph's times are, or floats. Default: the seeds' own
+            pools: Recycled memory for the result. Default: fresh memory.
+            field: Returns the edges' weights and times. Default: the graph's own fields.
+            seed_times: With ``time``, the latest time of each seed's edges, in the shape of
+                ``seeds``: integers if the graph's times are, else floats. Default: the seeds'
                 values of the vertex field.
 
         Raises:
-            KeyError: A vertex type that the graph does not have, or times for one without seeds.
+            KeyError: The graph does not have a vertex type, or ``seed_times`` has a type without
+                seeds.
             TypeError: Times are not all integers, or all floats, on the CPU.
-            ValueError: There is not one time per seed, one is missing, or there is none and no
-                vertex field; the graph has no field of that name; or an edge type with a window has
-                no times.
+            ValueError: There is not one time per seed, or one is missing; ``seed_times`` is missing
+                and there is no vertex field; the graph has no field of that name; or an edge type
+                with a window has no times.
             IndexError: A seed is outside ``[0, num_nodes)`` of its type.
-            FormatError: The graph's arrays lead out of the graph (a damaged file).
+            FormatError: The graph's arrays point outside the graph (a damaged file).
         """
-        # The quickest ways first: one call for all hops. They say None for what they cannot do.
+        # The fastest first: all hops in one call; None if that is not possible.
         if seed_times is None and not self.disjoint:
             whole = uniform_subgraph(self, graph, seeds, key, dtype, pools, field)
             if whole is not None:
@@ -234,7 +235,7 @@ class SubgraphSampler(FanoutSampler):
         return run.subgraph()
 
     def tree_hops(self, graph: Graph) -> FanoutHops | None:
-        """The hops of trees that one call samples; None for what is sampled hop by hop."""
+        """The hops, if trees can be sampled in one call; None if hop by hop."""
         if not self.disjoint or type(self) is not SubgraphSampler:
             return None
         if self.induced:
@@ -245,13 +246,13 @@ class SubgraphSampler(FanoutSampler):
 
     @cached_property
     def _known_trees(self) -> dict[Any, FanoutHops | None]:
-        """Memoized :meth:`tree_hops` by the types of a graph."""
+        """Cache of :meth:`tree_hops` by a graph's types."""
         return {}
 
     def timed_edges(self, graph: Graph, field: EdgeField | None = None) -> TimedEdges:
-        """The times of all edges that :meth:`tree_hops`, which there must be, draw from; raises as
-        :meth:`sample` does."""
-        # `sample` has the hops already, and does the rest in place: two calls fewer a batch.
+        """The times of all edges that :meth:`tree_hops` (not None) draw from; raises as
+        :meth:`sample`."""
+        # `sample` does the same inline, which saves two calls per batch.
         hops = self.tree_hops(graph)
         assert hops is not None
         make = partial(TimedEdges.of, self, graph, hops)
@@ -262,12 +263,12 @@ class SubgraphSampler(FanoutSampler):
         return KnownFields()
 
 
-# The first vertex of a hop's frontier, and the edges drawn, in scratch.
+# The local id of a frontier's first vertex, and the edges drawn, in scratch.
 _PlacedEdges = tuple[int, HopEdges]
 
 
 class SubgraphRun(BatchRun):
-    """One batch of a subgraph; of disjoint trees, vertex ``v`` in tree ``t`` has the id
+    """A subgraph while it is sampled hop by hop; vertex ``v`` of disjoint tree ``t`` has the id
     ``t * num_nodes + v``."""
 
     sampler: SubgraphSampler
@@ -275,16 +276,16 @@ class SubgraphRun(BatchRun):
 
     @cached_property
     def _identified(self) -> set[EdgeType]:
-        """Edge types whose drawn edges have ids in place of positions."""
+        """Edge types whose drawn edges have edge ids in place of positions."""
         return set()
 
     @property
     def num_trees(self) -> int:
-        """Trees of the batch, where trees are disjoint."""
+        """Number of disjoint trees of the batch."""
         return sum(map(len, self.seeds.values())) if self.times is None else len(self.times.until)
 
     def subgraph(self) -> Subgraph:
-        """Sample all hops, and put them together."""
+        """Sample all hops, and assemble the subgraph."""
         hops, ends = self.expand()
         ids = {ntype: table.nodes for ntype, table in self.tables.items()}
         if self.sampler.disjoint and self.sampler.induced:
@@ -296,8 +297,8 @@ class SubgraphRun(BatchRun):
         return self._put_together(ids, edges, ends)
 
     def expand(self) -> tuple[list[dict[EdgeType, _PlacedEdges]], dict[str, list[int]]]:
-        """Sample all hops; the edges drawn, and vertex type to where the vertices of each hop
-        end."""
+        """Sample all hops; returns their edges, and by vertex type the ends of each hop's
+        vertices."""
         self._plant()
         hops: list[dict[EdgeType, _PlacedEdges]] = []
         ends = self.each_hop(
@@ -308,8 +309,8 @@ class SubgraphRun(BatchRun):
     def induced_in_trees(
         self, ids: dict[str, Any], ends: dict[str, list[int]], *, by_source: bool = False
     ) -> Subgraph:
-        """The subgraph of vertices in trees, with all edges within each tree that may be drawn
-        there."""
+        """The subgraph of vertices of trees, with all edges within each tree and its time
+        limits."""
         split = {ntype: self._split(ntype, known) for ntype, known in ids.items()}
         vertices = {
             t: TreeVertices.of(
@@ -331,18 +332,20 @@ class SubgraphRun(BatchRun):
         vertices: Mapping[str, TreeVertices],
         by_source: bool,
     ) -> SampledEdges:
-        """The edges of type number ``index`` within trees; ``known`` are their destinations and the
-        trees of these."""
+        """The edges of type number ``index`` within trees.
+
+        ``known`` has the destinations as the graph's ids, and their trees.
+        """
         src = vertices[etype[0]]
         dst = vertices[etype[2]]
         frontier, trees = known
-        # All edges are looked at, so the number of the hop, which only keys random draws, is any.
+        # Hop number 0 is arbitrary: it only keys random draws, and all edges are taken.
         pool = self.pools(("edges", etype))
         hop = self.hop(0, index, frontier, self.dtype, pool, **self._limits(etype, trees))
         starts, degrees, _ = measure_rows(hop, -1, False)
         if hop.csc.pages is not None:
             hop.csc.pages.need_edges(starts, degrees)
-        # Of the whole rows: parts of them, by time, are no longer.
+        # Of whole rows, as an upper bound for rows cut by time.
         longest = int(degrees.max(initial=0))
         times = self.sampler.times(self.graph, etype, self.field)
         if times is not None:
@@ -381,7 +384,7 @@ class SubgraphRun(BatchRun):
     def _hop(
         self, number: int, begins: Mapping[str, int], ends: Mapping[str, int]
     ) -> dict[EdgeType, _PlacedEdges]:
-        """One hop: every edge type from the vertices that the hop before found."""
+        """Sample one hop along every edge type, from the vertices that the previous hop found."""
         found = {t: table.nodes[begins[t] : ends[t]] for t, table in self.tables.items()}
         drawn = {}
         frontiers = {
@@ -395,9 +398,9 @@ class SubgraphRun(BatchRun):
                 number,
                 index,
                 frontier,
-                torch.int32,  # local ids of a batch
+                torch.int32,  # large enough for local ids
                 HopMemory(self.scratch, ("hop", number, index)),
-                # By its number in the tree, so that a vertex draws anew in each tree.
+                # Random numbers by vertex and tree, so that a vertex draws independently in each.
                 drawn_as=None if trees is None else found[dst_type],
                 **self._limits(etype, trees),
             )
@@ -409,7 +412,7 @@ class SubgraphRun(BatchRun):
         return drawn
 
     def _split(self, ntype: str, ids: Any) -> tuple[Any, Any]:
-        """The graph's ids of vertices in trees, and the trees, in scratch."""
+        """The graph's ids and the trees of vertices of trees, in scratch."""
         from .kernels import trees as _trees
 
         vertices, trees = (
@@ -419,8 +422,7 @@ class SubgraphRun(BatchRun):
         return vertices, trees
 
     def _limits(self, etype: EdgeType, trees: Any) -> dict[str, Any]:
-        """The times that the edges of vertices in trees must lie between, as a ``Hop`` takes
-        them."""
+        """The time limits of the edges of vertices in these trees, as arguments of ``Hop``."""
         from .kernels import trees as _trees
 
         if self.times is None:
@@ -435,7 +437,7 @@ class SubgraphRun(BatchRun):
         return limits
 
     def _sources(self, hop: Hop, etype: EdgeType, edges: HopEdges, trees: Any) -> Any:
-        """The ids of the sources of drawn edges in the vertex tables."""
+        """The sources of drawn edges, as the vertex tables have them."""
         from .kernels import trees as _trees
 
         sources = self._read(hop, etype, edges)
@@ -449,8 +451,8 @@ class SubgraphRun(BatchRun):
         return lifted
 
     def _read(self, hop: Hop, etype: EdgeType, edges: HopEdges) -> Any:
-        """The sources of drawn edges; where these have times of another order than the CSC,
-        positions become ids."""
+        """The sources of drawn edges; with times that rows are not ordered by, also replaces the
+        edges' positions by ids."""
         from .kernels import times as _times
 
         times = None
@@ -458,7 +460,7 @@ class SubgraphRun(BatchRun):
             times = self.sampler.times(self.graph, etype, self.field)
         if times is None or times.edges is None:
             return self.read_sources(hop, edges)
-        # Picks are places in rows sorted by time; `times.edges` has the source and the id at each.
+        # Picks are indices of rows sorted by time, for which `times.edges` has source and id.
         self._identified.add(etype)
         positions = edges.positions.numpy()
         sources = self.scratch.array("neighbors", len(positions), positions.dtype)
@@ -466,7 +468,7 @@ class SubgraphRun(BatchRun):
         return sources
 
     def _found(self, ntype: str, known: Any) -> tuple[Tensor, Tensor | None]:
-        """The graph's ids of all vertices of a type, and their trees where there are any."""
+        """The graph's ids of all vertices of a type, and their trees if these are disjoint."""
         from .kernels import trees as _trees
 
         nodes = self.pools(("nodes", ntype)).take((len(known),), self.dtype)
@@ -478,7 +480,7 @@ class SubgraphRun(BatchRun):
         return nodes, trees
 
     def _edges(self, etype: EdgeType, hops: Sequence[_PlacedEdges]) -> SampledEdges:
-        """The edges of all hops behind each other, or all that the graph has among the vertices."""
+        """The edges of all hops in order, or all edges of the graph among the vertices."""
         from .kernels import trees as _trees
 
         sampler = self.sampler

@@ -1,5 +1,4 @@
-"""Times of any dtype as ordered integers, windows before a limit, and rows of edges in the order of
-time."""
+"""Times of any dtype as ordered integers (*ticks*), time windows, and edges sorted by time."""
 
 from __future__ import annotations
 
@@ -19,21 +18,21 @@ from .edge_values import MadeOfFields, check_column
 if TYPE_CHECKING:
     from ..graph.graph import EdgeType
 
-# Torch before 2.3 has no other unsigned integers than those of 8 bits.
+# Torch before 2.3 has only uint8.
 _UNSIGNED = tuple(
     getattr(torch, name) for name in ("uint16", "uint32", "uint64") if hasattr(torch, name)
 )
 _INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, *_UNSIGNED)
 _FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 MISSING = -(2**63)
-"""A time that is not known, as numpy's NaT has it."""
+"""The ticks of a missing time, like NumPy's NaT."""
 _LOW_BITS = 2**63 - 1
 _MOST = sys.float_info.max
 
 
 def as_times(name: str, values: Any, count: int, owner: str) -> Tensor:
     """Times as a 1-D tensor of their own dtype, not copied, one per ``owner``; raises as
-    :func:`edge_times` does."""
+    :func:`edge_times`."""
     check_column(
         name, values, (*_INTEGERS, *_FLOATS), "integers or floats", count, f"time per {owner}"
     )
@@ -41,8 +40,11 @@ def as_times(name: str, values: Any, count: int, owner: str) -> Tensor:
 
 
 def widened(name: str, times: Tensor) -> Tensor:
-    """Times as int64 or float64, the same tensor where they are; ValueError for an integer of 2**63
-    or more."""
+    """Times as int64 or float64; the same tensor if they are already.
+
+    Raises:
+        ValueError: An integer is 2**63 or more.
+    """
     if times.is_floating_point():
         return times.to(torch.float64)
     wide = times.to(torch.int64)
@@ -52,21 +54,25 @@ def widened(name: str, times: Tensor) -> Tensor:
 
 
 def ticks_of(name: str, times: Tensor) -> Tensor:
-    """Times as int64 in the same order, and equal where they are; NaN is ``MISSING``. Not always a
-    copy.
+    """Times as int64 with the same order and the same equalities; NaN becomes ``MISSING``. May be
+    the same tensor.
 
-    Integers stay what they are, so that the smallest int64 is missing, too. Floats become the bits
-    of their float64, those below 0 flipped, which orders them. ValueError as :func:`widened`.
+    Integers are unchanged, so the smallest int64 is missing, too. Floats become the bits of their
+    float64, flipped for negative ones, which orders them. Raises as :func:`widened`.
     """
     wide = widened(name, times)
     if not wide.is_floating_point():
         return wide
-    bits = (wide + 0.0).view(torch.int64)  # 0 is added for -0.0
+    bits = (wide + 0.0).view(torch.int64)  # + 0.0 turns -0.0 into 0.0
     return torch.where(bits < 0, bits ^ _LOW_BITS, bits).masked_fill_(torch.isnan(wide), MISSING)
 
 
 def known_ticks(name: str, times: Tensor) -> Tensor:
-    """The same of times none of which may be missing; ValueError for one that is."""
+    """:func:`ticks_of` times of which none may be missing.
+
+    Raises:
+        ValueError: One is missing, or 2**63 or more.
+    """
     ticks = ticks_of(name, times)
     missing = ticks == MISSING
     if bool(missing.any()):
@@ -75,22 +81,22 @@ def known_ticks(name: str, times: Tensor) -> Tensor:
 
 
 def time_bits(times: Tensor) -> Tensor:
-    """Times as int64 that can stand beside ids: integers as they are, floats as the bits of their
-    float64."""
+    """Times as int64, to store them in a tensor with ids: integers unchanged, floats as the bits of
+    their float64."""
     return widened("times", times).view(torch.int64)
 
 
 def times_of_bits(bits: Tensor, floats: bool) -> Tensor:
-    """The times that :func:`time_bits` was given, as int64 or float64."""
+    """The inverse of :func:`time_bits`, as int64 or float64."""
     return bits.contiguous().view(torch.float64) if floats else bits
 
 
 def one_kind(dtypes: Mapping[str, torch.dtype]) -> bool:
-    """Whether times are floats, given the dtype of each by its name.
+    """Whether times are floats, given their dtypes by name.
 
     Raises:
-        TypeError: Some are floats and others integers: a float cannot say every integer, so they
-            might compare wrong.
+        TypeError: Some are floats and others integers. A float cannot represent every integer, so
+            comparisons could be wrong.
     """
     kinds = {name: dtype.is_floating_point for name, dtype in dtypes.items()}
     if len(set(kinds.values())) > 1:
@@ -102,12 +108,11 @@ def one_kind(dtypes: Mapping[str, torch.dtype]) -> bool:
 
 
 def as_window(name: str, window: Any) -> float | dict[EdgeType, float] | None:
-    """A window's length, or lengths by edge type: positive numbers, int or float; None for no
-    window.
+    """A checked time window: a length, or lengths by edge type, as int or float; None for none.
 
     Raises:
         TypeError: A length is not a number.
-        ValueError: It is 0, negative or NaN.
+        ValueError: A length is 0, negative or NaN.
     """
     if isinstance(window, Mapping):
         return {etype: _length(f"{name}[{etype!r}]", length) for etype, length in window.items()}
@@ -125,30 +130,32 @@ def _length(name: str, length: Any) -> float:
 
 
 def window_starts(ticks: Tensor, length: float | None, floats: bool) -> Tensor | None:
-    """The ticks that those in a window of this length before each time are above; None where there
-    is no such limit.
+    """Lower limits of time windows: ticks in the window before a time are above its limit.
 
-    Exact, though ``t - length`` may not be a number of the times' dtype: a time is in the window if
-    the true difference is below ``length``. So equal times always are, whatever is rounded.
+    Exact, even if ``t - length`` is not representable in the times' dtype: a time is in the window
+    if the true difference is below ``length``. So equal times are always in the window.
 
     Args:
-        ticks: Times, shape ``(n,)``, as :func:`ticks_of` gives them.
+        ticks: Times, shape ``(n,)``, as :func:`ticks_of` returns them.
         length: Length of the window.
-        floats: The times were floats.
+        floats: Whether the times were floats.
+
+    Returns:
+        Shape ``(n,)``, int64; None if there is no limit.
     """
     if length is None or length == math.inf:
         return None
     if not floats:
-        # t - s < length for integers is s > t - ceil(length). Steps beyond 2**64 say no more.
+        # For integers, t - s < length means s > t - ceil(length). 2**64 steps cover all of int64.
         steps = min(math.ceil(length), 2**64)
         if MISSING + steps > _LOW_BITS:
             return torch.full_like(ticks, MISSING)
-        # The steps as a signed number: int64 wraps round, and the result is right modulo 2**64.
+        # The steps modulo 2**64 as a signed number; the difference wraps to the right result.
         wrapped = ticks - ((steps + 2**63) % 2**64 - 2**63)
         return torch.where(ticks < MISSING + steps, MISSING, wrapped)
     times = torch.where(ticks < 0, ticks ^ _LOW_BITS, ticks).view(torch.float64)
-    # Knuth's two-sum: what was rounded away of the difference says whether the next number below is
-    # the limit.
+    # Knuth's two-sum gives the rounding error of the difference. If it was rounded up, the limit is
+    # the next number below.
     taken = torch.full_like(times, -float(min(length, _MOST)))
     starts = times + taken
     part = starts - times
@@ -156,30 +163,30 @@ def window_starts(ticks: Tensor, length: float | None, floats: bool) -> Tensor |
     starts = torch.where(
         rounded < 0, torch.nextafter(starts, torch.full_like(starts, -math.inf)), starts
     )
-    # A length below the grain of t leaves `starts` at t, which its own window must still hold.
+    # A length below the resolution of t leaves `starts` at t, which must still be in its window.
     return torch.minimum(ticks_of("times", starts), ticks - 1)
 
 
 class EdgeTimes:
-    """Times of a CSC's edges: a private copy, which later writes to the field do not reach.
+    """Times of a CSC's edges, as a private copy that later writes to the field do not change.
 
-    Memory: 4 bytes an edge where all times are known and of 32 bits, else 8, and a 32nd of that.
-    Unless all rows are in the order of time, a copy of the edges in that order: 8 bytes an edge, 16
-    where ids are int64.
+    Takes 4 bytes per edge if all times are known and fit into 32 bits, else 8, plus a 32nd of that.
+    If rows are not in the order of time, a copy of the edges in that order takes another 8 bytes
+    per edge, or 16 for int64 ids.
 
     Args:
-        csc: The edges; it is not kept.
-        times: Shape ``(num_edges,)``, int64, in CSC order, ``MISSING`` where there is none. It may
-            be changed.
+        csc: The edges; not kept alive.
+        times: Shape ``(num_edges,)``, int64, in CSC order; ``MISSING`` for missing times. May be
+            changed.
 
     Attributes:
-        values: Shape ``(num_edges,)``, int32 or int64: the times of each row, never decreasing, so
-            that missing ones come first.
+        values: Shape ``(num_edges,)``, int32 or int64: the times of each row, ascending, so missing
+            ones come first.
         marks: Every 32nd of ``values``.
-        edges: Shape ``(num_edges, 2)``: source and id of the edge that each of ``values`` is of, in
-            the dtype of the CSC's ids; equal times are in CSC order. A batch reads both, of few
-            edges of a row: from one cache line. None: every edge is where it was.
-        has_missing: Whether any is missing.
+        edges: Shape ``(num_edges, 2)``, in the dtype of the CSC's ids: source and id of the edge of
+            each of ``values``; equal times are in CSC order. In pairs, so that a drawn edge reads
+            one cache line. None if rows were in the order of time.
+        has_missing: Whether any time is missing.
     """
 
     def __init__(self, csc: CSC, times: Tensor) -> None:
@@ -188,8 +195,8 @@ class EdgeTimes:
 
         low, high = (int(bound) for bound in torch.aminmax(times)) if len(times) else (0, 0)
         self.has_missing: bool = len(times) > 0 and low == MISSING
-        # Half as many lines to search, and half the memory; a missing time of 32 bits would be one
-        # that is known.
+        # 32 bits halve the memory and the cache lines to search. Not with missing times, which
+        # would not fit.
         self.values: Tensor = times.to(torch.int32) if low >= -(2**31) and high < 2**31 else times
         self.edges: Tensor | None = None
         indptr = csc.indptr.numpy()
@@ -205,12 +212,12 @@ class EdgeTimes:
 
     @property
     def num_edges(self) -> int:
-        """Edges of the CSC."""
+        """Number of edges of the CSC."""
         return len(self.values)
 
     @property
     def nbytes(self) -> int:
-        """Bytes held."""
+        """Bytes of memory held."""
         return (
             self.values.nbytes
             + self.marks.nbytes
@@ -218,7 +225,7 @@ class EdgeTimes:
         )
 
     def in_order(self, csc: CSC) -> CSC:
-        """The CSC that the times are of, with its rows in the order of ``values``."""
+        """``csc``, whose times these are, with rows in the order of ``values``."""
         if self.edges is None:
             return csc
         return CSC(csc.indptr, self.edges[:, 0], csc.num_src, self.edges[:, 1])
@@ -233,20 +240,19 @@ _made: MadeOfFields[EdgeTimes] = MadeOfFields()
 def edge_times(
     csc: CSC, of_edges: Any = None, of_sources: Any = None, *, name: str = "times"
 ) -> EdgeTimes:
-    """The times of a CSC's edges, memoized as long as CSC and fields live; see
-    :class:`MadeOfFields`.
+    """The times of a CSC's edges, cached while CSC and fields are alive; see :class:`MadeOfFields`.
 
     Args:
         csc: The edges.
-        of_edges: Shape ``(num_edges,)`` or ``(num_edges, 1)``, in the order of the edge ids, on the
-            CPU: integers of any dtype, or floats from float16 to float64. None: edges have no times
-            of their own.
-        of_sources: The same of the vertices that edges lead from: an edge is as late as the later
-            of both, and its time is missing where one of them is.
+        of_edges: Shape ``(num_edges,)`` or ``(num_edges, 1)``, in the order of edge ids, on the
+            CPU: integers of any dtype, bfloat16, or floats from float16 to float64. None: edges
+            have no times of their own.
+        of_sources: The same for the source vertices. If both are given, an edge's time is the later
+            one, and missing if either is missing.
         name: Name of the fields, for errors.
 
     Raises:
-        TypeError: Times are no integers or floats, or not on the CPU.
+        TypeError: Times are not integers or floats, or not on the CPU.
         ValueError: There is not one time per edge or vertex, or one is 2**63 or more.
         FormatError: The CSC is damaged.
     """
@@ -267,7 +273,7 @@ def edge_times(
 
 
 def _latest(ticks: Sequence[Tensor]) -> Tensor:
-    """The greatest of several ticks of each edge; missing where one is."""
+    """The largest of several ticks of each edge; missing if one is missing."""
     latest, *others = ticks
     for other in others:
         missing = (latest == MISSING) | (other == MISSING)

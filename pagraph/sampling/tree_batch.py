@@ -1,9 +1,8 @@
-"""Trees along any edge types, with or without times or weights: a batch's hops in one kernel call,
-and a second one that writes the result.
+"""Whole batches of trees, with or without times or weights, in two kernel calls: one draws all hops
+along all edge types, one writes the result.
 
-The results are bit-identical to sampling hop by hop. Everything else (induced edges, batches that
-may be huge, edges on disk, pickers of subclasses) gets None here, and is sampled hop
-by hop.
+Results are bit-identical to sampling hop by hop. :func:`sample_trees` returns None for batches that
+it cannot draw (batches that may be huge, edges on disk).
 """
 
 from __future__ import annotations
@@ -32,18 +31,18 @@ if TYPE_CHECKING:
     from .edge_values import EdgeField
     from .times import EdgeTimes
 
-# Bytes of a thread's scratch, of which only what a batch touches becomes memory: room for 4 M edges
-# of a graph of one type, for 2 M of each of eight. A batch that needs more is sampled hop by hop.
+# Most scratch memory of a thread in bytes; pages are allocated when first written. Room for 4 M
+# edges of a graph of one type, for 2 M of each of eight. Larger batches are sampled hop by hop.
 _MOST_BYTES = 2**30
 _NODES_IN_GROUP = 4096
-"""Vertices of the trees that are sampled together: their hash tables take 128 KiB, half of a
-second-level cache. Of 512 trees of 21 vertices, from 1024 on nothing was faster or slower."""
+"""Vertices of the trees that are sampled together. Their hash tables take 128 KiB, half of an L2
+cache. For 512 trees of 21 vertices, all groups from 1024 vertices on were equally fast."""
 _WEIGHTED_IN_GROUP = 32_768
-"""The same where edges have weights: these, their sums and guides are cache misses, which overlap
-in passes over many rows only. Groups of 4096 took a fifth longer, of 16,384 a twentieth."""
-# Runs of all trees: each has 32 bytes that say where it begins and ends.
+"""The same for edges with weights. Reads of weights, sums and guides are cache misses, which only
+overlap in passes over many rows: groups of 4096 took a fifth longer, of 16,384 a twentieth."""
+# Most runs of all trees together; each needs 32 bytes for its bounds.
 _MOST_BOUNDS = 2**18
-# Columns of what a run is, see the kernels.
+# Columns of the kernels' `runs`.
 _RUN = 5
 _REPORT = 5  # as in the kernels
 _UNTIMED: Array = np.empty(0, np.int32)
@@ -54,12 +53,12 @@ class TimedEdges:
     """Times of all edges that a sampler draws from, as the kernels take them.
 
     Attributes:
-        table: ``timed`` of the kernels, shape ``(num_edge_types, 4)``, int64.
+        table: The kernels' ``timed``, shape ``(num_edge_types, 4)``, int64.
         like: An empty array of the times' dtype.
-        windows: The lengths of windows, in the order of the rows of ``limits`` that the table
-            names. None: all that are known.
-        dtypes: Dtypes of the fields by name, see ``check_time_fields``.
-        held: What is at the addresses in the table.
+        windows: Lengths of the time windows; window ``i`` is row ``i + 1`` of ``limits``. None: all
+            known times.
+        dtypes: Dtypes of the time fields, see ``check_time_fields``.
+        held: Keeps the memory at the table's addresses alive.
     """
 
     table: Int64Array
@@ -70,7 +69,7 @@ class TimedEdges:
 
     @classmethod
     def of(cls, sampler: Any, graph: Graph, hops: FanoutHops, field: EdgeField) -> TimedEdges:
-        """The times of the edge types that any hop draws from; raises as ``sample`` does."""
+        """The times of the edge types that any hop draws from; raises as ``sample``."""
         name = sampler.time or ""
         dtypes = check_time_fields(graph, name, field, sampler.time_window)
         edge_types = graph.types[1]
@@ -80,7 +79,7 @@ class TimedEdges:
             times = sampler.times(graph, etype, field) if drawn[place] else None
             if times is not None and times.num_edges:
                 known[place] = times
-        # The kernel takes one dtype; where types differ, the narrow ones are copied.
+        # The kernels take one dtype; if dtypes differ, narrow ones are converted.
         wide = any(times.values.dtype == torch.int64 for times in known.values())
         dtype = torch.int64 if wide else torch.int32
         table = np.zeros((len(edge_types), 4), dtype=np.int64)
@@ -100,7 +99,7 @@ class TimedEdges:
         return cls(table, like, list(windows), dtypes, held)
 
     def limits(self, trees: TreeTimes) -> Int64Array:
-        """``limits`` of the kernels for a batch's trees."""
+        """The kernels' ``limits`` for a batch's trees, shape ``(1 + windows, trees)``, int64."""
         limits = np.empty((1 + len(self.windows), len(trees.until)), dtype=np.int64)
         limits[0] = trees.until.numpy()
         for row, length in enumerate(self.windows, 1):
@@ -111,9 +110,12 @@ class TimedEdges:
 
 @lru_cache(maxsize=256)
 def _runs_of(hops: FanoutHops, seeded: tuple[bool, ...], grouped: bool) -> Int64Array:
-    """``runs`` of the kernels, where some vertex types have seeds; ``grouped`` as there."""
+    """The kernels' ``runs``, if the vertex types in ``seeded`` have seeds; see there.
+
+    ``grouped``: Whether trees are sampled in groups, with a run for each path of edge types.
+    """
     runs: list[tuple[int, int, int, int, int]] = []
-    before: list[list[int]] = [[] for _ in seeded]  # by vertex type, what the hop before found
+    before: list[list[int]] = [[] for _ in seeded]  # by vertex type, runs of the previous hop
     for ntype, has_seeds in enumerate(seeded):
         if has_seeds:
             before[ntype].append(len(runs))
@@ -130,7 +132,7 @@ def _runs_of(hops: FanoutHops, seeded: tuple[bool, ...], grouped: bool) -> Int64
                 found[src].append(len(runs))
                 runs.append((hop, src, edge_type, first, last))
         before = found
-        # Paths of edge types may be many: then there are no groups.
+        # Paths of edge types may grow exponentially; the caller then samples without groups.
         if grouped and len(runs) > _MOST_BOUNDS:
             break
     return np.array(runs, dtype=np.int64).reshape(-1, _RUN)
@@ -146,13 +148,16 @@ def sample_trees(
     timed: tuple[FanoutHops, TimedEdges | None, TreeTimes | None],
     weighted: WeightedEdges | None = None,
 ) -> Subgraph | None:
-    """The trees of a batch, or None where they may be too large for one call.
+    """Sample the trees of a batch; None if the kernels cannot, see the module.
 
     Args:
         sampler, graph, key, dtype, pools: See ``SubgraphSampler.sample``.
-        seeds: The seeds by type, all of them vertices of the graph.
-        timed: The hops; times of edges and trees, None where edges are drawn whenever they are.
-        weighted: The weights of edges, where there are any.
+        seeds: Seeds by vertex type, already checked.
+        timed: The hops; and the times of edges and trees, both None for sampling without times.
+        weighted: The edges' weights; None: uniform.
+
+    Raises:
+        FormatError: The graph's arrays point outside the graph (a damaged file).
     """
     from .kernels import batch, tree_batch
 
@@ -227,7 +232,7 @@ def sample_trees(
 
 
 def _together(given: Sequence[Tensor | None]) -> tuple[Int64Array, list[int]]:
-    """The seeds of all types behind each other, and where those of each type begin."""
+    """The seeds of all types in one array, int64, and where those of each type begin and end."""
     counts = [0 if ids is None else ids.shape[0] for ids in given]
     begins = [0, *accumulate(counts)]
     together = np.empty(begins[-1], dtype=np.int64)
@@ -238,7 +243,7 @@ def _together(given: Sequence[Tensor | None]) -> tuple[Int64Array, list[int]]:
 
 
 def _report_size(hops: FanoutHops, counts: tuple[int, int, int]) -> int:
-    """Length of ``report`` of the kernels."""
+    """Length of the kernels' ``report``."""
     num_types, num_edge_types, _ = counts
     num_hops = len(hops.fanouts)
     return _REPORT + (num_hops + 3) * num_types + (num_hops + 2) * num_edge_types
@@ -247,13 +252,13 @@ def _report_size(hops: FanoutHops, counts: tuple[int, int, int]) -> int:
 def _subgraph(
     graph: Graph, seeds: Mapping[str, Tensor], report: list[int], parts: tuple[Tensor, Tensor]
 ) -> Subgraph:
-    """A batch that the kernels wrote; ``parts`` is its memory, as ids and as int64."""
+    """The batch that the kernels wrote; ``parts`` is its memory as ids, and the same as int64."""
     node_types, edge_types, _ = graph.types
     ids, longs = parts
     num_types = len(node_types)
     num_edge_types = len(edge_types)
     parts_at = len(report) - 2 * (num_types + num_edge_types)
-    # Before the edges of each hop are the vertices of each hop and of the seeds.
+    # The report lists vertices by type for the seeds and each hop, then edges by type for each hop.
     num_hops = (parts_at - _REPORT - num_types) // (num_types + num_edge_types)
     edges_at = parts_at - num_hops * num_edge_types
     nodes = {}
@@ -272,7 +277,7 @@ def _subgraph(
         ends = [0, *accumulate(report[place:parts_at:num_edge_types])]
         count = ends[-1]
         begin, begin_ids = report[at : at + 2]
-        # One operation of torch's, where a slice and a view of it are two.
+        # One torch operation instead of a slice and a view.
         edge_index = ids.as_strided((2, count), (count, 1), begin)
         edges[etype] = SampledEdges(edge_index, longs[begin_ids : begin_ids + count], ends)
         at += 2
@@ -281,15 +286,15 @@ def _subgraph(
 
 def _memory(scratch: Scratch, counts: tuple[int, int, int], hops: FanoutHops, dtype: Any) -> Any:
     """``most``, ``picks``, ``seen``, ``bits``, ``longs`` and ``ends_of`` of the kernel, in this
-    thread's scratch; None where it would be too much.
+    thread's scratch; None if they would be too large.
 
     Args:
-        scratch: The scratch.
+        scratch: This thread's scratch.
         counts: Numbers of vertex types, edge types and runs.
         hops: The hops.
-        dtype: The graph's ids.
+        dtype: Dtype of the graph's ids.
     """
-    # Batches of one shape get the same arrays, without looking each of them up by its name.
+    # Batches of one shape reuse the tuple, which saves a look-up by name for each array.
     kind = scratch.tree_room, counts, hops.set_size, dtype
     known = scratch.of_trees
     if known is not None and known[0] == kind:
@@ -299,7 +304,7 @@ def _memory(scratch: Scratch, counts: tuple[int, int, int], hops: FanoutHops, dt
     if most * (56 * num_types + 16 * num_edge_types + 80) > _MOST_BYTES:
         return None
 
-    # As ``_divide`` of the kernels has it.
+    # See `_divide` of the kernels.
     length = 6 * (most + 1) + most * (1 + 7 * num_types + num_edge_types)
     length += 4 * (num_types + num_edge_types + num_runs)
     memory = (

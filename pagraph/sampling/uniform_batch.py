@@ -1,9 +1,8 @@
-"""Mini-batches of uniform or weighted picks: all hops along all edge types in one kernel call, and
-a second one that writes the result.
+"""Whole batches of uniform or weighted picks in two kernel calls: one draws all hops along all edge
+types, one writes the result.
 
-The results are bit-identical to sampling hop by hop. Everything else (times, trees, excluded or
-induced edges, all neighbours, batches that may be huge, edges on disk) gets None here, and is
-sampled hop by hop.
+Results are bit-identical to sampling hop by hop. The functions return None for everything else
+(times, trees, excluded or induced edges, all neighbours, batches that may be huge, edges on disk).
 """
 
 from __future__ import annotations
@@ -34,20 +33,20 @@ if TYPE_CHECKING:
     from .sampler import FanoutHops, HopSampler
 
 MOST_EDGES = 2**23
-"""Batches that may draw more are sampled hop by hop.
+"""Batches that may draw more edges are sampled hop by hop.
 
-Scratch has room for every edge that a batch might draw. The system allocates a page of it when a
-batch first writes there.
+Scratch memory has room for every edge that a batch may draw. The system allocates its pages when
+they are first written.
 """
 
-# Of all vertex types together, 4 bytes each: at most 16 MiB a thread.
-_MOST_PLACES = 2**22
+_MOST_PLACES = 2**22  # entries of all direct tables of a batch, 4 bytes each: 16 MiB per thread
 _VERTICES_PER_NODE = 64
-"""Up to here vertices are numbered by their places, not by a hash table.
+"""A vertex type is numbered by a direct table, not by a hash table, if it has at most this many
+vertices per node of a batch.
 
-120,000 edges to 94,000 of 1 M vertices took 2.6 ns each, and clearing the places 1.1, where a hash
-table took 9.6; of 4 M vertices 4.1, 1.9 and 9.8; of 16 M 5.6, 3.6 and 9.3. A few nodes stay in the
-innermost cache in a hash table.
+For 120,000 edges to 94,000 of 1 M vertices, the direct table took 2.6 ns per edge and its clearing
+1.1, a hash table 9.6; of 4 M vertices 4.1, 1.9 and 9.8; of 16 M 5.6, 3.6 and 9.3. For few nodes a
+hash table stays in the L1 cache.
 """
 
 _MOST_INT32 = 2**31 - 1
@@ -56,12 +55,12 @@ _INT64 = np.dtype(np.int64)
 NUMPY_IDS = {torch.int32: _INT32, torch.int64: _INT64}
 _LIKE = {dtype: np.empty(0, dtype=kind) for dtype, kind in NUMPY_IDS.items()}
 _REPORT = 4  # as in the kernels
-# Arrays of the dtypes of running sums and guides.
+# Empty arrays that tell the kernels the dtypes of running sums and guides.
 _NO_SUMS = np.empty(0, dtype=np.float64)
 _NO_GUIDE = np.empty(0, dtype=np.int32)
 _UNKNOWN: Any = object()
-# Bytes. Smaller results differ from batch to batch by more than the head-room of recycled memory:
-# rounded up to a power of two, one buffer fits the next batch too.
+# Bytes below which results are rounded up to a power of two. The sizes of small batches vary by
+# more than the head-room of recycled memory; so one buffer fits the next batch, too.
 _VARIES = 2**20
 FRESH = BufferPool(max_free=0)
 
@@ -75,8 +74,10 @@ def uniform_blocks(
     pools: BufferPools | None,
     field: EdgeField | None = None,
 ) -> MiniBatch | HeteroMiniBatch | None:
-    """The blocks of a batch whose hops expand all known vertices, or None; see
-    ``BlockSampler.sample``."""
+    """The blocks of a batch whose hops expand all known vertices; see ``BlockSampler.sample``.
+
+    None if the kernels cannot draw it.
+    """
     drawn = _draw(sampler, graph, seeds, key, dtype, pools, field)
     if drawn is None:
         return None
@@ -130,8 +131,11 @@ def uniform_subgraph(
     pools: BufferPools | None,
     field: EdgeField | None = None,
 ) -> Subgraph | None:
-    """The subgraph of a batch whose hops expand what the hop before found, or None; see
-    ``SubgraphSampler.sample``."""
+    """The subgraph of a batch whose hops expand what the previous hop found; see
+    ``SubgraphSampler.sample``.
+
+    None if the kernels cannot draw it.
+    """
     drawn = _draw(sampler, graph, seeds, key, dtype, pools, field)
     if drawn is None:
         return None
@@ -164,9 +168,9 @@ class WeightedEdges:
     """Weights of all edges that a sampler draws from, as the kernels take them.
 
     Attributes:
-        table: The table of ``weights`` of the kernels, shape ``(num_edge_types, 6)``, int64.
-        like: An empty array of the weights' dtype; None where no type has weights.
-        held: What is at the addresses in the table.
+        table: The table in the kernels' ``weights``, shape ``(num_edge_types, 6)``, int64.
+        like: An empty array of the weights' dtype; None if no type has weights.
+        held: Keeps the memory at the table's addresses alive.
     """
 
     table: Any
@@ -177,8 +181,10 @@ class WeightedEdges:
     def of(
         cls, sampler: HopSampler, graph: Graph, hops: FanoutHops, field: EdgeField
     ) -> WeightedEdges | None:
-        """The weights of the edge types that any hop draws from; None where only sampling hop by
-        hop can tell what is wrong with some, or where their dtypes differ."""
+        """The weights of the edge types that any hop draws from.
+
+        None if some are invalid, or if their dtypes differ: such batches are sampled hop by hop.
+        """
         edge_types = graph.types[1]
         drawn = hops.fanouts.any(0).tolist()
         table = np.zeros((len(edge_types), 6), dtype=np.int64)
@@ -188,7 +194,7 @@ class WeightedEdges:
             try:
                 weights = sampler.weights(graph, etype, field) if drawn[place] else None
             except (TypeError, ValueError):
-                # Perhaps no batch ever comes to this type: then hop by hop there is no error.
+                # Not raised here: hop by hop it is an error only if a batch reaches this type.
                 return None
             if weights is None:
                 continue
@@ -208,10 +214,10 @@ class WeightedEdges:
         return cls(table, next(iter(likes.values()), NO_WEIGHTS), held)
 
     def for_kernels(self, rows: int, picks: int, hops: FanoutHops) -> Any:
-        """``weights`` of the kernels for batches whose hops have so many rows and picks."""
+        """The kernels' ``weights``, for hops with at most these rows and picks."""
         if self.like is None:
             return None
-        # A set of a row's picks has at least twice as many slots.
+        # The set has at least two slots per pick, so half of them bounds the picks of one row.
         scratch = weighted_scratch(Scratch.of_this_thread(), rows, picks, hops.set_size >> 1)
         return self.table, self.like, _NO_SUMS, _NO_GUIDE, scratch, SHARES_NONE
 
@@ -221,13 +227,13 @@ class _Batch:
     """A batch before it is drawn.
 
     Attributes:
-        hops: What to draw.
-        seeds: The seeds of each vertex type.
-        counts: Their numbers.
+        hops: The hops to draw.
+        seeds: Seeds of each vertex type, if any.
+        counts: Number of seeds of each vertex type.
         dtype: Id dtype of the result.
         edges: See :func:`edges_for_kernels`.
-        weights: Weights of these edges; None where all are drawn from uniformly.
-        room: Scratch for it.
+        weights: Weights of these edges; None: uniform.
+        room: Layout of its scratch memory.
     """
 
     hops: FanoutHops
@@ -247,8 +253,12 @@ class _Batch:
         dtype: torch.dtype | None,
         field: EdgeField | None,
     ) -> _Batch | None:
-        """A batch that the kernels can draw, or None; IndexError for seeds that another dtype would
-        wrap round."""
+        """A batch that the kernels can draw; None if they cannot.
+
+        Raises:
+            IndexError: A seed is outside ``[0, num_nodes)``. Only checked here for seeds whose
+                dtype is converted; the kernels check the others.
+        """
         hops = sampler.known_hops.get(graph.types, _UNKNOWN)
         if hops is _UNKNOWN:
             hops = sampler.known_hops[graph.types] = sampler.fanout_hops(graph)
@@ -274,9 +284,9 @@ class _Batch:
 
 
 _BatchBuffer = tuple[Tensor, Tensor, list[int], list[int], list[int]]
-"""A batch in one buffer, as ids, and as positions, or of a subgraph as edge ids; the nodes of each
-type before the first hop and after each, the edges of each hop and edge type, and where the parts
-begin, in elements."""
+"""A batch in one buffer, and its layout: the buffer as ids; the same memory as positions or, for a
+subgraph, edge ids; the number of nodes of each type before the first hop and after each; the number
+of edges of each hop and edge type; and the first element of each part."""
 
 
 def _draw(
@@ -288,8 +298,10 @@ def _draw(
     pools: BufferPools | None,
     field: EdgeField | None,
 ) -> _BatchBuffer | None:
-    """Run the kernels; few calls of other functions, for each costs a small batch as much as one of
-    their passes."""
+    """Run the kernels; None if they cannot draw the batch.
+
+    Calls few functions: for a small batch, each call costs as much as one pass of a kernel.
+    """
     drawn = _Batch.of(sampler, graph, seeds, dtype, field)
     if drawn is None:
         return None
@@ -311,7 +323,8 @@ def _draw(
         renewal = shared.numbers
     weights = None
     if drawn.weights is not None:
-        # Room for the edges of the largest hop comes before the positions of all.
+        # POSITIONS is where the positions of all edges begin, after the neighbours of the largest
+        # hop: so it is the maximum number of picks of a hop.
         rows = room.division[batch.NUM_ROWS]
         picks = room.division[batch.POSITIONS]
         weights = drawn.weights.for_kernels(rows, picks, hops)
@@ -333,7 +346,7 @@ def _draw(
     )
     report: list[int] = work[: room.reported].tolist()
     if report[0]:
-        # The kernel only knows that some seed is wrong; this raises with its type and value.
+        # For a wrong seed, this raises an error with its type and value.
         seeds_by_type(graph, seeds)
         if report[0] == batch.BAD_ROW:
             raise_bad_row(report[1])
@@ -360,10 +373,10 @@ def _draw(
 def _memory(
     room: _Room, dtype: torch.dtype, like: Any
 ) -> tuple[Any, tuple[Any, Any, Any], Any, Any]:
-    """This thread's scratch for a batch: ``work``; nodes, ids and local ids; bits of the hash
-    tables; and places."""
+    """This thread's scratch arrays for a batch: ``work``; nodes, ids and local ids; sizes of the
+    hash tables in bits; and direct tables."""
     scratch = Scratch.of_this_thread()
-    # Batches of one shape get the same arrays, without looking each of them up by its name.
+    # Batches of one shape reuse the tuple, which saves a look-up by name for each array.
     kind = room, dtype, like.dtype
     of_batch = scratch.of_batch
     if of_batch is None or of_batch[0] != kind:
@@ -380,15 +393,14 @@ def _memory(
 
 
 def _given(graph: Graph, seeds: Tensor | Mapping[str, Tensor]) -> list[Tensor | None] | None:
-    """The seeds of each vertex type; None where there are none, or such as the kernels do not
-    take."""
+    """The seeds of each vertex type; None if there are none, or if the kernels do not take them."""
     given: list[Tensor | None]
     if isinstance(seeds, Tensor):
         if not graph.is_homogeneous:
             return None
         given = [seeds]
         count = 1
-    elif not isinstance(seeds, Mapping):  # which is refused where it is asked for its ids
+    elif not isinstance(seeds, Mapping):  # sampling hop by hop raises the error
         return None
     else:
         given = [seeds.get(ntype) for ntype in graph.types[0]]
@@ -407,14 +419,14 @@ def _given(graph: Graph, seeds: Tensor | Mapping[str, Tensor]) -> list[Tensor | 
 
 
 def edges_for_kernels(sampler: HopSampler, graph: Graph) -> tuple[list[CSC], Any, Any, Any] | None:
-    """The edges of all types as the kernels take them; None where there are none, or on disk or of
-    several dtypes.
+    """The edges of all types as the kernels take them.
 
-    Not kept from batch to batch: arrays move when a graph is shared with another process.
+    Not cached between batches: arrays move when a graph is shared with another process.
 
     Returns:
-        What must live while the kernels run, the kernels' ``csc``, and arrays of the dtypes of the
-        edges and their ids.
+        The CSCs, to be kept alive while the kernels run; the kernels' ``csc``; and empty arrays of
+        the dtypes of edges and of edge ids. None if there are no edge types, if dtypes differ, or
+        if arrays are on disk or not contiguous.
     """
     held = []
     arrays = []
@@ -450,35 +462,37 @@ def edges_for_kernels(sampler: HopSampler, graph: Graph) -> tuple[list[CSC], Any
     return held, np.array(arrays, dtype=_INT64), like, _LIKE[id_dtypes.pop()] if id_dtypes else like
 
 
-# Both remembered: every batch asks, and mostly the same.
+# Cached, as this and the next function are called for each batch, mostly with the same arguments.
 @lru_cache(maxsize=256)
 def rounded_up(counts: tuple[int, ...]) -> tuple[int, ...]:
-    """Numbers of seeds as powers of two: where seeds are of several types their numbers vary from
-    batch to batch, and each would need other room."""
+    """Numbers of seeds, rounded up to powers of two.
+
+    With several types the numbers vary from batch to batch; this keeps the number of different
+    layouts small.
+    """
     return tuple([count and 1 << (count - 1).bit_length() for count in counts])
 
 
 @lru_cache(maxsize=256)
 def can_hold(dtype: torch.dtype, limits: tuple[int, ...]) -> bool:
-    """Whether a dtype is one of ids, and holds those of so many vertices."""
+    """Whether ``dtype`` is an id dtype that can hold ids below ``limits``."""
     return dtype in NUMPY_IDS and (dtype != torch.int32 or max(limits) <= _MOST_INT32)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Room:
-    """Scratch for the largest batch there can be.
+    """Layout of the scratch memory for the largest batch of a shape; see the kernels' docstring.
 
     Attributes:
-        edges: The most edges there can be.
+        edges: Maximum number of edges.
         of_types: See the kernels.
         begins: Where the nodes of each type begin.
-        division: ``room`` of the kernels, which draw it.
-        reported: Numbers that ``work`` begins with.
-        reported_at: Where in these the edges of each hop and type begin, and where the parts of the
-            result do.
+        division: The kernels' ``room``.
+        reported: Length of the report at the beginning of ``work``.
+        reported_at: Where in the report the edges by hop and type begin, and where the parts do.
         nodes: Length of the nodes of all types.
-        ids: Length of the neighbours of a hop and the positions of all edges.
-        places: Length of the places.
+        ids: Length of ``ids``: neighbours of a hop, and positions of all edges.
+        places: Length of the direct tables of all types.
         words: Length of ``work``.
     """
 
@@ -498,8 +512,10 @@ class _Room:
     def of(
         hops: FanoutHops, num_seeds: tuple[int, ...], limits: tuple[int, ...], once: bool
     ) -> _Room:
-        """The room for so many seeds of each type in a graph of so many vertices; ``once`` as in
-        the kernels."""
+        """The layout for these numbers of seeds and of the graph's vertices (``limits``) by type.
+
+        ``once``: See ``draw`` of the kernels.
+        """
         known = list(num_seeds)
         frontier = list(num_seeds)
         edges = rows = most_rows = most_drawn = 0
@@ -528,10 +544,10 @@ class _Room:
         for count, limit in zip(known, limits, strict=True):
             in_place = limit <= _VERTICES_PER_NODE * count and places + limit <= _MOST_PLACES
             of_types.append((limit, nodes, tables, places if in_place else -1))
-            # One more than there can be: kernels write a node before they know whether it is new.
+            # One more: kernels write a node before they know whether it is new.
             nodes += count + 1
             places += limit if in_place else 0
-            # At most half full, so that it need not grow beyond this.
+            # At most half full, even for the largest batch.
             tables += 0 if in_place else 1 << (2 * count + 15).bit_length()
         of_types.append((0, nodes, tables, -1))
         num_hops, num_edge_types = hops.fanouts.shape
@@ -557,7 +573,7 @@ class _Room:
 
 @cache
 def _kernels() -> Any:
-    """The kernels, which import numba."""
+    """The kernels' module, imported late because it imports numba."""
     from .kernels import batch as _batch
 
     return _batch

@@ -1,4 +1,4 @@
-"""RandomWalks: walks over a graph's edges, any number of them together."""
+"""RandomWalks: uniform, weighted, biased (node2vec) and metapath random walks."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Walks:
-    """Walks in rows, each as long as the longest may be.
+    """Walks, one per row.
 
     Attributes:
-        vertices: Shape ``(n, num_steps + 1)``: the start, and the vertex after each step; -1 after
-            a walk's end.
-        edges: Shape ``(n, num_steps)``: ids of the edges taken, -1 where there is none; None where
-            not asked for.
+        vertices: Shape ``(n, num_steps + 1)``, int64: the start, and the vertex after each step; -1
+            after a walk's end.
+        edges: Shape ``(n, num_steps)``, int64: ids of the edges taken, -1 for none; None unless
+            asked for.
     """
 
     vertices: Tensor
@@ -41,34 +41,34 @@ class Walks:
 
 @dataclass(frozen=True)
 class RandomWalks:
-    """Walks from given vertices, each step along an edge drawn from those of the vertex it is at.
+    """Samples random walks; each step draws an edge of the current vertex.
 
-    A walk ends at a vertex without edges. What it draws depends on the key and on its place among
-    the starts alone.
+    A walk ends at a vertex without edges. Its draws depend only on the key and on its index among
+    the starts.
 
-    With ``p`` and ``q`` a step looks back (node2vec: Grover and Leskovec, KDD 2016, section 3.2):
-    from ``v``, reached from ``u``, the weight of an edge to ``x`` is divided by ``p`` where ``x``
-    is ``u``, and by ``q`` where it is another vertex without an edge to ``u``. That is the edge
-    ``(x, u)``, as in DGL and torch-cluster; the paper's graphs have edges in both directions. The
-    first step does not look back.
+    With ``p`` and ``q``, walks are biased (node2vec: Grover and Leskovec, KDD 2016, section 3.2).
+    At ``v``, reached from ``u``, the weight of an edge to ``x`` is divided by ``p`` if ``x`` is
+    ``u``, and by ``q`` if ``x`` is another vertex without an edge ``(x, u)``. That direction is
+    DGL's and torch-cluster's; the paper's graphs have edges in both. The first step is not biased.
 
     Args:
-        steps: Number of steps along a graph's one edge type, or the edge type of each step.
-        prob: Name of an edge field: edges are drawn in proportion to it, those of weight 0 never;
-            edge types without it uniformly. See ``edge_weights`` for what it may hold.
+        steps: Number of steps, for a graph of one edge type; or the edge type of each step.
+        prob: Name of an edge field: edges are drawn in proportion to it, and never with weight 0.
+            Edge types without the field are drawn from uniformly. For its dtypes and values see
+            ``edge_weights``.
         p: Return parameter: the larger, the less likely a step back.
-        q: In-out parameter: the larger, the closer a walk keeps to where it has been.
-        end_prob: Probability to end before a step: one number, or one for each step.
-        edge_dir: "out" walks along the edges, "in" against them; then the edge types of ``steps``
-            are as in the graph, each left at its end.
-        stay: Stay at a vertex without edges, in place of ending there.
+        q: In-out parameter: the larger, the closer a walk stays to where it was.
+        end_prob: Probability to end before a step: one number, or one per step.
+        edge_dir: "out" walks along the edges, "in" against them. The edge types of ``steps`` are
+            the graph's in both cases.
+        stay: Stay at a vertex without edges instead of ending the walk.
 
     Raises:
-        TypeError: ``steps`` is neither an integer nor edge types, ``prob`` no name, or a number is
-            none.
-        ValueError: There is no step, an edge type does not begin where the one before ends, ``p``
-            or ``q`` is not positive and finite, or several edge types are walked with them;
-            ``end_prob`` is outside [0, 1] or not one for each step.
+        TypeError: ``steps`` is neither an integer nor edge types, ``prob`` is not a string, or
+            another argument is not a number.
+        ValueError: There is no step; an edge type does not begin where the previous one ends; ``p``
+            or ``q`` is not positive and finite, or given for several edge types; or ``end_prob`` is
+            outside [0, 1] or does not have one entry per step.
 
     Example:
         >>> from pagraph.graph import Graph
@@ -135,12 +135,12 @@ class RandomWalks:
 
     @property
     def num_steps(self) -> int:
-        """Steps of a walk that does not end before."""
+        """Maximum number of steps."""
         return self.steps if isinstance(self.steps, int) else len(self.steps)
 
     @property
     def looks_back(self) -> bool:
-        """Whether a step depends on the one before."""
+        """Whether a step depends on the previous one."""
         return self.p != 1.0 or self.q != 1.0
 
     def sample(
@@ -152,25 +152,25 @@ class RandomWalks:
         with_edges: bool = False,
         field: EdgeField | None = None,
     ) -> Walks:
-        """Walk from each of the starts; safe from any number of threads.
+        """Sample a walk from each start; thread-safe.
 
         Args:
-            graph: Vertices and edges.
+            graph: The graph.
             starts: Shape ``(n,)``, int32 or int64, on the CPU: vertices of the type that the first
                 step leaves.
             key: Any 64-bit number; equal keys give equal walks.
-            with_edges: Return the ids of the edges taken, too.
-            field: Where edge weights come from. Default: the graph's own fields.
+            with_edges: Also return the ids of the edges taken.
+            field: Returns edge weights. Default: the graph's own fields.
 
         Returns:
             The walks, int64.
 
         Raises:
-            IndexError: A start is not in the graph.
-            KeyError: The graph has no such edge type.
-            TypeError: Starts are no integers, or the field ``prob`` holds no numbers.
-            ValueError: There are several edge types, and ``steps`` is a number; the field does not
-                hold one finite number per edge, or a negative one.
+            IndexError: A start is outside the graph.
+            KeyError: The graph does not have an edge type.
+            TypeError: Starts are not integers, or the field ``prob`` does not hold numbers.
+            ValueError: ``steps`` is a number and there are several edge types; or the field does
+                not hold one finite number >= 0 per edge.
         """
         path = self._path(graph)
         edges = {etype: self._edges(graph, etype) for etype in dict.fromkeys(path)}
@@ -185,7 +185,7 @@ class RandomWalks:
         shape = (len(starts), self.num_steps) if with_edges else (0, 0)
         taken = torch.empty(shape, dtype=torch.int64, device="cpu")
         first = 0
-        # Steps along one edge type in a row are one call of the kernel.
+        # One kernel call for consecutive steps along one edge type.
         for etype, run in groupby(path):
             stop = first + len(list(run))
             self._walk(edges[etype], weights[etype], key, first, stop, traces, taken)
@@ -210,7 +210,7 @@ class RandomWalks:
 
     def _edges(self, graph: Graph, edge_type: EdgeType) -> CSC:
         csc = graph.csc_of(edge_type) if self.edge_dir == "in" else graph.out_csc_of(edge_type)
-        # A step that looks back asks whether an edge exists: a binary search in an ascending row.
+        # A step that looks back must find an edge: by binary search, in ascending rows.
         return csc.with_ascending_rows if self.looks_back else csc
 
     def _weights(self, edge_type: EdgeType, csc: CSC, field: EdgeField) -> EdgeWeights | None:
@@ -260,20 +260,20 @@ class RandomWalks:
             raise_bad_row(vertex)
         if outcome == walks.BAD_SOURCE:
             raise_bad_source(vertex, csc.num_src)
-        # The kernel writes positions in the CSC, and -1 after a walk's end, which stays.
+        # The kernel writes positions in the CSC, and -1 after a walk's end.
         if len(taken) and csc.edge_ids is not None:
             part = taken[:, first:stop]
             there = part >= 0
             part[there] = csc.ids_at(part[there]).long()
 
     def _chances(self) -> tuple[float, float, float]:
-        """The weights of an edge back, to a vertex near where the walk was and to any other, over
-        their maximum."""
+        """Factors of the weights of edges back, to a neighbour of the previous vertex, and to any
+        other; scaled to a maximum of 1."""
         most = max(1 / self.p, 1.0, 1 / self.q)
         return 1 / self.p / most, 1 / most, 1 / self.q / most
 
     def _ends(self) -> Any:
-        """Probability to end before each step; empty where it never ends."""
+        """Probability to end before each step, float64; empty if that is 0."""
         if self.end_prob == 0.0:
             return np.empty(0)
         return np.ascontiguousarray(
@@ -284,19 +284,19 @@ class RandomWalks:
 def most_visited(
     walks: Tensor, per_start: int, every: int, most: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The vertices that the walks of each start visited most often (PinSAGE: Ying et al., KDD 2018,
+    """The vertices that the walks of each start visit most often (PinSAGE: Ying et al., KDD 2018,
     section 3.1).
 
     Args:
-        walks: Shape ``(n * per_start, num_steps + 1)``, int64: :attr:`Walks.vertices`, those of one
-            start together.
-        per_start: Walks of each start.
-        every: Steps between the visits that count; the start itself counts where a walk comes back.
-        most: Vertices taken of each start, fewer where fewer were visited.
+        walks: Shape ``(n * per_start, num_steps + 1)``, int64: :attr:`Walks.vertices`, start by
+            start.
+        per_start: Number of walks per start.
+        every: Steps between visits that count. The start counts only if a walk returns to it.
+        most: Maximum number of vertices per start.
 
     Returns:
-        The vertices, the start and the number of visits of each, int64; of a start the most visited
-        first, of equally visited ones the larger id.
+        The vertices, and the start and number of visits of each, int64. Those of a start are
+        ordered by visits, then by id, both descending.
     """
     from .kernels import walks as kernels
 
@@ -310,7 +310,7 @@ def most_visited(
 
 
 def _as_number(name: str, value: Any) -> float:
-    """An argument as a float; TypeError for what is no number."""
+    """An argument as a float; TypeError if it is not a number."""
     if isinstance(value, bool | str) or not hasattr(value, "__float__"):
         raise TypeError(f"{name} must be a number, got {value!r}")
     return float(value)

@@ -1,16 +1,17 @@
-"""Partitioning methods by name, and their contract.
+"""Partitioning methods by name, and their interface.
 
 A method is a function ``(graph, train, num_parts, hops, *, seed=0, progress=None) -> parts``:
 
-- ``graph``: one vertex type and one edge type; its arrays may be mapped from a file, and are never
-  changed.
-- ``train``: distinct ids of the training vertices, ascending, shape ``(n,)``, int64,
+- ``graph``: Has one vertex type and one edge type. Its arrays may be mapped from a file, and must
+  not be changed.
+- ``train``: Distinct ids of the training vertices, ascending, shape ``(n,)``, int64,
   ``n >= num_parts``.
-- ``num_parts``: at least 1; ``hops``: at least 1.
-- the result: the part of each training vertex, shape ``(n,)``, int32, all in ``[0, num_parts)``, no
-  part without any. It is a function of the arguments alone: not of the number of threads, nor of
-  any global generator.
-- ``progress``: called with the work done so far and the whole of it.
+- ``num_parts``, ``hops``: At least 1.
+- ``seed``: Random seed.
+- ``progress``: Called with the work done so far, and the total.
+- The result: The part of each training vertex, shape ``(n,)``, int32, in ``[0, num_parts)``; no
+  part is empty. It depends on the arguments alone, not on the number of threads or a global
+  generator.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ __all__ = ["METHODS", "Method", "method_bytes", "resolve_method"]
 
 
 class Method(Protocol):
-    """Function that divides training vertices; see :mod:`pagraph.partition.methods`."""
+    """Function that assigns training vertices to parts; see :mod:`pagraph.partition.methods`."""
 
     def __call__(
         self,
@@ -58,13 +59,17 @@ METHODS: dict[str, Method] = {
 
 
 def resolve_method(name: str) -> Method:
-    """The method of that name; ValueError if there is none."""
+    """The method of this name.
+
+    Raises:
+        ValueError: There is none.
+    """
     check_method(name)
     return METHODS[name]
 
 
 def method_bytes(graph: Graph, num_parts: int, hops: int, name: str) -> int:
-    """Bytes of memory that a method takes beyond those of ``halo``."""
+    """Estimated memory in bytes that a method takes in addition to that of ``halo``."""
     if name == "metis":
         return 0 if num_parts == 1 else METIS_EDGE_BYTES * graph.num_edges
     return auto_bytes(graph, num_parts, hops) if name == "auto" else 0

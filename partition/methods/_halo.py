@@ -1,18 +1,18 @@
-"""Kernels that count how each part reaches each vertex, and move training vertices between parts by
-what that costs.
+"""Kernels that count how often each part needs each vertex, and move training vertices between
+parts by cost.
 
-``counts[l, v, p]`` is how many of the vertices that part ``p`` holds within ``l`` hops are ``v`` or
-have ``v`` as an in-neighbour: the part holds ``v`` within ``l + 1`` hops where it is not 0. So what
-a training vertex brings or frees is found by following only the vertices that come or go, hop by
-hop. Counts stop at 255 and then stay: a vertex that so many need in one part never leaves it.
+``counts[l, v, p]`` is the number of vertices that part ``p`` holds within ``l`` hops and that are
+``v`` or have ``v`` as an in-neighbour. If it is not 0, the part holds ``v`` within ``l + 1`` hops.
+So the vertices that a training vertex adds or frees are found hop by hop, by following only
+vertices that come or go. Counts saturate at 255: such a vertex never leaves the part.
 
 An item is one training vertex, or several that stay together: ``members[begin[i]:begin[i + 1]]``.
 
-What is made small is the sum over the parts of ``load``, the part's vertices to the power of 1, 2,
-4, ...: a vertex more costs the more, the larger the part is already. Power 1 are the vertices of
-all parts together; the higher the power, the more does the largest part alone count. ``held`` is
-how many vertices each part holds; kernels keep it true. ``unit`` is a power of 2 of about 1 / the
-graph's vertices: powers then do not overflow, and ties of power 1 stay ties.
+The objective is the sum of ``load`` over the parts, a part's number of vertices to the power of 1,
+2, 4, ...: the larger a part, the more another vertex costs. Power 1 is the number of vertices of
+all parts together; with higher powers, the largest part dominates. ``held`` has the number of
+vertices of each part; kernels update it. ``unit`` is a power of 2 of about 1 / the graph's
+vertices, so that powers do not overflow, and equal loads stay equal with power 1.
 """
 
 import heapq
@@ -23,17 +23,20 @@ import numpy as np
 from ..._jit import allocating_kernel, kernel, prefetch
 from ...graph._csc import check_id, check_row
 
-_FULL = 255  # the most that a byte counts
-# Elements to prefetch ahead: enough for a cache miss (about 100 ns) to pass while the costs of the
-# elements before are added up.
+_FULL = 255  # a byte's largest count
+# Elements between a prefetch and its use: summing up their costs takes as long as a cache miss,
+# about 100 ns.
 _AHEAD = 16
 
 
 @kernel
 def change(indptr, indices, counts, part, frontier, n, fresh, step):
-    """Add the first ``n`` vertices of ``frontier`` to a part (``step`` 1) or take them out of it
-    (-1); returns how many vertices it then holds more or less. Both arrays are overwritten."""
-    # A vertex comes if nothing needed it before, and goes if only one thing did.
+    """Add the first ``n`` vertices of ``frontier`` to a part (``step`` 1) or remove them (-1).
+
+    Returns the number of vertices that the part gains or loses. Overwrites ``frontier`` and
+    ``fresh``.
+    """
+    # A vertex comes when its count leaves 0, and goes when it falls to 0.
     turning = 0 if step > 0 else 1
     for level in range(len(counts)):
         count = counts[level]
@@ -43,7 +46,7 @@ def change(indptr, indices, counts, part, frontier, n, fresh, step):
             begin = np.int64(indptr[v])
             end = np.int64(indptr[v + 1])
             check_row(begin, end, len(indices))
-            # A vertex is within reach of itself: ``begin - 1`` stands for it.
+            # The vertex itself counts, too; `begin - 1` stands for it.
             for e in range(begin - 1, end):
                 u = v if e < begin else np.int64(indices[e])
                 check_id(u, len(count))
@@ -51,7 +54,7 @@ def change(indptr, indices, counts, part, frontier, n, fresh, step):
                 if c == turning:
                     fresh[m] = u
                     m += 1
-                # A count that stopped may stand for more: taking out of it could reach 0 too early.
+                # A saturated count may stand for more, so it must not fall.
                 if c < _FULL:
                     count[u, part] = c + step
         for i in range(m):
@@ -62,15 +65,15 @@ def change(indptr, indices, counts, part, frontier, n, fresh, step):
 
 @kernel
 def cost(indptr, indices, counts, part, members, limit, frontier, fresh, stamps, clock):
-    """Number of vertices a part would hold more with ``members``; any number above ``limit`` if it
-    is above."""
+    """The number of vertices that ``members`` would add to a part; any number above ``limit`` if it
+    exceeds that."""
     n = len(members)
     for i in range(n):
         frontier[i] = members[i]
     for level in range(len(counts)):
         count = counts[level]
-        # Stamps say what this level has found already. The clock never runs back, so that they need
-        # no clearing.
+        # Stamps mark the vertices found at this level. The clock only grows, so they are never
+        # cleared.
         clock[0] += 1
         now = clock[0]
         m = 0
@@ -86,8 +89,8 @@ def cost(indptr, indices, counts, part, members, limit, frontier, fresh, stamps,
                     stamps[u] = now
                     fresh[m] = u
                     m += 1
-                    # Another part costs less: the exact number no longer matters. Only the last
-                    # level counts vertices that the part would hold.
+                    # Another part costs less, so the exact number does not matter. Only the last
+                    # level has all vertices that the part would hold.
                     if m > limit and level == len(counts) - 1:
                         return m
         for i in range(m):
@@ -98,8 +101,10 @@ def cost(indptr, indices, counts, part, members, limit, frontier, fresh, stamps,
 
 @kernel
 def freed_by_one(indptr, indices, count, v, own):
-    """For one hop: number of vertices that its ``own`` part would hold less without one vertex; one
-    to which several edges lead is needed several times, and stays."""
+    """For one hop, the number of vertices that part ``own`` would lose without vertex ``v``.
+
+    An in-neighbour by several edges is counted several times, so it is not freed.
+    """
     freed = np.int64(count[v, own] == 1)
     begin = indptr[v]
     end = indptr[v + 1]
@@ -113,8 +118,10 @@ def freed_by_one(indptr, indices, count, v, own):
 
 @kernel
 def costs_of_one(indptr, indices, count, v, costs):
-    """For one hop: number of vertices that each part would hold more with one vertex; one to which
-    several edges lead counts several times, which is not worth a search."""
+    """For one hop, write the number of vertices that ``v`` would add to each part.
+
+    An in-neighbour by several edges counts several times; avoiding that would cost a search.
+    """
     costs[:] = 0
     begin = indptr[v]
     end = indptr[v + 1]
@@ -126,15 +133,13 @@ def costs_of_one(indptr, indices, count, v, costs):
         check_id(u, len(count))
         row = count[u]
         for p in range(len(costs)):
-            costs[p] += (
-                row[p] == 0
-            )  # adding 0 or 1 is cheaper than a branch that cannot be foreseen
+            costs[p] += row[p] == 0  # adding 0 or 1 is cheaper than an unpredictable branch
 
 
 @kernel
 def change_one(indptr, indices, count, v, part, step):
-    """For one hop: count (``step`` 1) or no longer count (-1) one vertex in a part; returns how
-    many vertices it then holds more or less."""
+    """For one hop, add a vertex to a part (``step`` 1) or remove it (-1); returns the number of
+    vertices that the part gains or loses."""
     turning = 0 if step > 0 else 1
     turned = 0
     begin = np.int64(indptr[v])
@@ -152,7 +157,7 @@ def change_one(indptr, indices, count, v, part, step):
 
 @kernel
 def recount(indptr, indices, counts, members, parts, held):
-    """Count from scratch what the parts of all members need, and what each part holds."""
+    """Compute ``counts`` and ``held`` from scratch for the parts of all members."""
     counts[:] = 0
     for i in range(len(members)):
         change_one(indptr, indices, counts[0], members[i], parts[i], 1)
@@ -170,7 +175,7 @@ def recount(indptr, indices, counts, members, parts, held):
 
 @kernel
 def load(held, unit, squarings):
-    """What a part that holds ``held`` vertices adds to the sum that is made small."""
+    """A part's term of the objective: ``held * unit`` to the power of ``2**squarings``."""
     share = held * unit
     for _ in range(squarings):
         share *= share
@@ -179,14 +184,14 @@ def load(held, unit, squarings):
 
 @kernel
 def room_below(held, unit, squarings, lowest):
-    """Number of vertices of which one more makes the load of a part grow by more than
+    """An upper bound of the vertices that a part can gain before its load has grown by more than
     ``lowest``."""
     if lowest == np.inf:
         return np.int64(2**62)
     share = load(held, unit, squarings) + lowest
     for _ in range(squarings):
         share = math.sqrt(share)
-    # One more, so that rounding cannot end a count below what would have been the best.
+    # One more, so that rounding cannot exclude the best part.
     return np.int64(share / unit) - held + 1
 
 
@@ -208,15 +213,18 @@ def place(
     stamps,
     clock,
 ):
-    """Put single vertices, in ``order``, where the load grows least; ties go to the part with more
-    ``room``, which is used up. ``best`` is the part of the one before; returns that of the last."""
+    """Assign single vertices, in ``order``, to the part whose load grows least.
+
+    Ties go to the part with more ``room``, which is updated. ``best`` is the part of the previous
+    vertex; returns the part of the last one.
+    """
     k = counts.shape[2]
     costs = np.empty(k, np.int64)
     single = len(counts) == 1
     for i in range(len(order)):
         item = order[i]
-        # The part of the vertex before is asked first: it mostly costs least, and then ``lowest``
-        # ends the search in other parts early.
+        # The previous vertex's part comes first: it is mostly the cheapest, and a low `lowest` ends
+        # the search in other parts early.
         before = best
         if single:
             costs_of_one(indptr, indices, counts[0], members[item], costs)
@@ -250,8 +258,12 @@ def place(
 def improve_singles(
     indptr, indices, count, members, order, least, most, parts, sizes, held, unit, squarings
 ):
-    """One pass over single vertices for one hop: each goes where the load grows least, while its
-    part keeps ``least`` and the other has ``most`` at most."""
+    """One pass over single vertices for one hop: move each to the part where it lowers the
+    objective most.
+
+    Its part must keep at least ``least`` training vertices, the other one may have at most
+    ``most``.
+    """
     costs = np.empty(count.shape[1], np.int64)
     for i in range(len(order)):
         item = order[i]
@@ -259,7 +271,7 @@ def improve_singles(
         over = sizes[own] > most
         if sizes[own] <= least:
             continue
-        # A part that is too large gives vertices away at any cost; else a move must free something.
+        # Out of a part that is too large, move at any cost; else a move must free vertices.
         freed = freed_by_one(indptr, indices, count, v, own)
         if freed == 0 and not over:
             continue
@@ -305,8 +317,8 @@ def improve(
     stamps,
     clock,
 ):
-    """One pass over items, of any number of members and for any number of hops; see
-    ``improve_singles``."""
+    """One pass over items of any number of members, for any number of hops; see
+    :func:`improve_singles`."""
     k = counts.shape[2]
     for i in range(len(order)):
         item = order[i]
@@ -315,8 +327,8 @@ def improve(
         own = parts[item]
         if sizes[own] - weight < least:
             continue
-        # The item is taken out first, so that its cost in the other parts is compared with what it
-        # really frees, and is put back where it costs least, which may be its own part.
+        # Remove the item first, to know exactly what it frees; then add it where it costs least,
+        # which may be its own part.
         for m in range(weight):
             frontier[m] = block[m]
         freed = change(indptr, indices, counts, own, frontier, weight, fresh, -1)
@@ -348,14 +360,16 @@ def improve(
 
 @allocating_kernel
 def grow(indptr, indices, out_indptr, out_indices, starts, sizes, part_of):
-    """Fill the parts to ``sizes`` in turn, with the training vertex that brings least within one
-    hop, else the next of ``starts``. ``part_of`` has for every vertex -1 (to be given a part) or -2
-    (no training vertex)."""
+    """Fill the parts to ``sizes`` one after the other, with the training vertex that adds fewest
+    vertices within one hop, or the next of ``starts`` if none touches the part.
+
+    ``part_of`` comes with -1 for training vertices and -2 for others; it gets the parts.
+    """
     vertices = len(part_of)
     held_by = np.full(vertices, -1, np.int32)
-    # Of a vertex and its in-neighbours, how many the part does not hold.
+    # How many of a vertex and its in-neighbours the part does not hold.
     missing = np.zeros(vertices, np.int64)
-    asked_by = np.full(vertices, -1, np.int32)  # the part that ``missing`` is about
+    asked_by = np.full(vertices, -1, np.int32)  # the part for which `missing` was computed
     begin = 0
     for part in range(len(sizes)):
         # numba needs an entry to know the list's type.
@@ -363,13 +377,13 @@ def grow(indptr, indices, out_indptr, out_indices, starts, sizes, part_of):
         queue.pop()
         for _ in range(sizes[part]):
             v = np.int64(-1)
-            # Entries are never updated: those of vertices that have a part by now, or of which more
-            # has come into the part since, are skipped.
+            # Entries are never updated, so outdated ones are skipped: of vertices that have a part
+            # now, or fewer missing ones.
             while v < 0 and len(queue) > 0:
                 key, candidate = heapq.heappop(queue)
                 if part_of[candidate] == -1 and missing[candidate] == key:
                     v = candidate
-            # Nothing that is left touches the part: begin at the next start.
+            # No vertex left touches the part: take the next start.
             while v < 0:
                 if part_of[starts[begin]] == -1:
                     v = np.int64(starts[begin])
@@ -397,9 +411,11 @@ def grow(indptr, indices, out_indptr, out_indices, starts, sizes, part_of):
 
 @kernel
 def propagate(indptr, indices, order, weights, limit, labels, sums, votes, voted):
-    """Give each vertex in ``order`` the label that most of its in-neighbours have, if its cluster
-    stays within ``limit``; returns how many changed. ``sums`` is each label's weight; ``votes`` is
-    zero before and after."""
+    """Give each vertex in ``order`` the label of most of its in-neighbours, if that label's weight
+    stays within ``limit``; returns the number of changes.
+
+    ``sums`` has the weight of each label. ``votes`` is all 0 before and after.
+    """
     changed = 0
     for i in range(len(order)):
         v = order[i]
@@ -410,7 +426,7 @@ def propagate(indptr, indices, order, weights, limit, labels, sums, votes, voted
         for e in range(begin, end):
             u = indices[e]
             check_id(u, len(labels))
-            if u == v:  # else graphs with self-loops would keep one vertex to a cluster
+            if u == v:  # a self-loop would vote for a vertex's own cluster
                 continue
             label = labels[u]
             if votes[label] == 0:

@@ -1,11 +1,11 @@
-"""Kernels of the paper's score: training vertices come one by one and go where most of their
-neighbours are.
+"""Kernels of the paper's greedy stream: training vertices are assigned one by one to the part with
+the highest score.
 
-Stamps, one or two bytes for every vertex that may be counted, say what was counted already for the
-training vertex at hand: tables that small stay in the processor's cache, and are cleared when the
-stamps run out. What a part holds is a bit for each (vertex, hops it may still be followed, part): a
-vertex already followed as far is not followed again, so that all parts together read an edge
-``hops * num_parts`` times at most, however many training vertices share it.
+Stamps, one or two bytes per vertex that may be counted, mark what was counted for the current
+training vertex. Such small tables stay in the processor's cache; they are cleared when stamps start
+again. A bit for each (vertex, remaining hops, part) records what a part holds. A vertex that was
+followed as far before is not followed again, so all parts together read an edge at most
+``hops * num_parts`` times.
 """
 
 import numpy as np
@@ -16,8 +16,7 @@ from ...graph._csc import check_id, check_row, check_sound, is_row
 
 @kernel
 def count_train_sources(indptr, indices, rank, row_ptr):
-    """Write to ``row_ptr`` where each vertex's row begins once all but training sources are left
-    out."""
+    """Write to ``row_ptr`` where each vertex's row of training sources begins."""
     total = np.int64(0)
     row_ptr[0] = 0
     for v in range(len(indptr) - 1):
@@ -33,7 +32,7 @@ def count_train_sources(indptr, indices, rank, row_ptr):
 
 @allocating_kernel
 def fill_train_sources(indptr, indices, rank, row_ptr, rows):
-    """The ranks of each vertex's training in-neighbours, ascending."""
+    """Write the ranks of each vertex's training sources, ascending, to ``rows``."""
     for v in range(len(indptr) - 1):
         at = row_ptr[v]
         ascending = True
@@ -45,7 +44,7 @@ def fill_train_sources(indptr, indices, rank, row_ptr, rows):
             check_id(u, len(rank))
             r = rank[u]
             if r >= 0:
-                check_row(at, at + 1, len(rows))  # as many as were counted
+                check_row(at, at + 1, len(rows))  # a mapped file may change after the count
                 ascending = ascending and (at == row_ptr[v] or rows[at - 1] <= r)
                 rows[at] = r
                 at += 1
@@ -55,15 +54,15 @@ def fill_train_sources(indptr, indices, rank, row_ptr, rows):
 
 @kernel
 def follow(indptr, indices, start, depth, stamp, reached, queue):
-    """Put ``start`` and all that it reaches within ``depth`` hops into ``queue``, each once;
-    returns how many.
+    """Write ``start`` and all vertices within ``depth`` hops to ``queue``, each once; returns their
+    number.
 
-    Returns -1 where an edge leads out of the graph: a function of arrays that may raise costs 90 ns
-    a call more.
+    Returns -1 if an edge points outside the graph, since a kernel that may raise costs 90 ns more
+    per call.
     """
     queue[0] = start
     head, tail = np.int64(0), np.int64(1)
-    # With one hop nothing is followed, and ``reached`` has no entry for the start.
+    # For one hop, depth is 0, and `reached` is too short for the start.
     if depth > 0:
         reached[start] = stamp
     for _ in range(depth):
@@ -88,15 +87,15 @@ def follow(indptr, indices, start, depth, stamp, reached, queue):
 
 @kernel
 def count_row(rows, begin, end, limit, stamp, counted, owners, counts):
-    """Add those of ``rows[begin:end]`` below ``limit`` that do not bear the stamp yet to the counts
-    of their owners; returns whether all are in range."""
+    """Count the vertices of ``rows[begin:end]`` below ``limit`` that have no stamp yet, by owner;
+    returns whether all are in range."""
     if not is_row(begin, end, len(rows)):
         return False
     for e in range(begin, end):
         v = np.uint64(np.int64(rows[e]))
-        if v >= np.uint64(limit):  # the one branch asks for ids below 0 as well
+        if v >= np.uint64(limit):  # as unsigned, one comparison also finds ids below 0
             return v < len(counted)
-        # Adding 0 or 1 takes half the time of a branch that nobody can predict.
+        # Adding 0 or 1 takes half the time of an unpredictable branch.
         counts[owners[v]] += counted[v] != stamp
         counted[v] = stamp
     return True
@@ -104,15 +103,18 @@ def count_row(rows, begin, end, limit, stamp, counted, owners, counts):
 
 @kernel
 def choose(counts, average, floor, spare, sizes, held):
-    """The part of the highest score among those with room (below ``floor`` training vertices, or at
-    ``floor`` while fewer than ``spare`` have more); of equals the one with fewer training
-    vertices."""
+    """The part with the highest score among those with room; of equal scores, the one with fewer
+    training vertices, then the later one.
+
+    A part has room if it has fewer than ``floor`` training vertices, or ``floor`` while ``spare``
+    parts may still get one more.
+    """
     best = -1
     best_score = 0.0
     for i in range(len(sizes)):
         if sizes[i] < floor or (sizes[i] == floor and spare > 0):
-            # Section 3.4: (1 + |TV_i & IN(t)|) * (avg - |TV_i|) / (|V_i| + 1). ``counts[0]`` is of
-            # vertices that no part owns.
+            # Section 3.4: (1 + |TV_i & IN(t)|) * (avg - |TV_i|) / (|V_i| + 1). `counts[0]` is for
+            # vertices without an owner.
             score = (1 + counts[i + 1]) * (average - sizes[i]) / (held[i] + 1)
             if best < 0 or score > best_score or (score == best_score and sizes[i] <= sizes[best]):
                 best = i
@@ -122,9 +124,12 @@ def choose(counts, average, floor, spare, sizes, held):
 
 @kernel
 def absorb(indptr, indices, start, part, queue, members):
-    """Give ``start`` and what it reaches to ``part``; returns how many of these vertices are new
-    there, or -1 as above; bit ``part`` of ``members[v, h]`` says that the part holds ``v`` and all
-    that it reaches in ``h`` hops."""
+    """Add ``start`` and all vertices within reach to a part.
+
+    Bit ``part`` of ``members[v, h]`` is set if the part holds ``v`` and all vertices within ``h``
+    hops of it. Returns the number of vertices that are new to the part, or -1 if an edge points
+    outside the graph.
+    """
     hops = members.shape[1]
     byte = part >> 3
     bit = np.uint8(1 << (part & 7))
@@ -146,7 +151,7 @@ def absorb(indptr, indices, start, part, queue, members):
                 v = indices[e]
                 if v < 0 or v >= len(members):
                     return np.int64(-1)
-                # Held with as many hops left: all behind it is in the part already.
+                # If held with as many hops left, all vertices behind it are held, too.
                 if members[v, left, byte] & bit == 0:
                     new += members[v, 0, byte] & bit == 0
                     for h in range(left + 1):
@@ -162,25 +167,25 @@ def assign(
     indptr, indices, row_ptr, rows, by_rank, train, begin, end,
     last_stamp, counted, owners, reached, queue, members, counts, sizes, held, parts,
 ):  # fmt: skip
-    """Give ``train[begin:end]`` to parts, one by one; all arrays after ``last_stamp`` are what is
-    known so far."""
+    """Assign ``train[begin:end]`` to parts, one by one; the arrays after ``last_stamp`` are the
+    state, kept between calls."""
     num_train = len(train)
     hops = members.shape[1]
     num_parts = len(sizes)
     floor = num_train // num_parts
     average = num_train / num_parts
     spare = num_train % num_parts
-    # The call before may have given some of the places above ``floor`` away.
+    # Earlier calls may have used some of the places above `floor`.
     for i in range(num_parts):
         spare -= sizes[i] > floor
     for i in range(begin, end):
         t = train[i]
         stamp = i % last_stamp + 1
-        if stamp == 1:  # stamps begin again, so old ones must go
+        if stamp == 1:  # stamps start again, so old ones must be cleared
             counted[:] = 0
         counts[:] = 0
         near = follow(indptr, indices, t, hops - 1, i + 1, reached, queue)
-        # By rank, rows are ascending: from rank ``i`` on, vertices have no part yet.
+        # By rank, rows ascend, and vertices from rank `i` on have no part yet.
         limit = i if by_rank else len(indptr) - 1
         is_sound = near >= 0
         for j in range(near):

@@ -1,4 +1,4 @@
-"""Method ``auto``: several starts, the best of them improved by moving whole clusters."""
+"""Method ``auto``: tries several starts, and improves the best one by moving whole clusters."""
 
 from __future__ import annotations
 
@@ -23,36 +23,46 @@ from .metis import (
 from .paper import paper_parts
 
 MOST_METIS_EDGES = 2**24
-"""Larger graphs get streams alone: no copy of the edges, and 4.2 M vertices in seconds."""
-# Counts of uses, a byte for each vertex, part and level: beyond 4 GiB vertices are placed in a
-# stream alone.
+"""Larger graphs only get streams, which copy no edges and take seconds for 4.2 M vertices."""
+# Most memory for the counts of `halo`, a byte per vertex, part and level. Beyond it, vertices are
+# only placed in one stream.
 _COUNT_BYTES = 2**32
-# Of streams: how sharply each avoids large parts. Which is best differs by graph: of 26 cases power
-# 32 was it in 7, 4 in 6, 2 in 5, 8 in 2, METIS in 6; their best is within 0.1 % of that of 12
-# starts in the mean, without METIS within 1.2 %.
+# How strongly each stream avoids large parts, as squarings of a part's size. The best one differs
+# by graph: in 26 cases it was power 32 in 7, 4 in 6, 2 in 5, 8 in 2, and METIS in 6. On average the
+# best of these is within 0.1 % of the best of 12 starts; without METIS within 1.2 %.
 _SQUARINGS = (1, 2, 3, 5)
-# Over several hops the others cost five times as much: of many parts of about one size, none can be
-# left out early.
+# Over several hops the other powers take five times as long: with many parts of about one size, the
+# search can exclude none early.
 _FAST_SQUARINGS = (1, 5)
-# Moves of whole clusters, then of smaller ones: what one size misses another finds.
+# Whole clusters are moved, from large to small ones; each size finds moves that others miss.
 _CLUSTERS_IN_A_PART = (4, 16, 64, 256)
-_MOVES = 3  # how often clusters of one size are gone through
-# Rounds of moving vertices; later ones change little.
+_MOVES = 3  # passes over the clusters of one size
+# Rounds of label propagation; later ones change little.
 _ROUNDS = 5
-# Of ``vertex_clusters``: how much larger than the mean a cluster may become. With 1.2, 5 to 14 %
-# fewer edges were cut, and the smallest cluster was a tenth of the mean, not a half.
+# Maximum size of a cluster of `vertex_clusters`, as a factor of the mean. With 1.2, 5 to 14 % fewer
+# edges were cut, but the smallest cluster was a tenth of the mean instead of a half.
 _EXCESS = 1.05
-_WORTH = 0.01  # a round that changes a smaller share of the vertices is the last
+_WORTH = 0.01  # the first round that changes less than this share of the vertices is the last
 
 Start = Callable[[HaloSearch, Tick], None]
 Parts = Int32Array
 
 
 def grown_parts(csc: CSC, train: Tensor, sizes: Int64Array) -> Int32Array:
-    """Neighbourhood expansion (Zhang et al., KDD 2017) for vertices: part after part, up to its
-    ``sizes``, takes the training vertex of which it holds most within one hop. Takes 4 bytes an
-    edge (the edges reversed), up to 16 for the queue, and time like a pass over the edges a
-    part."""
+    """Parts by neighbourhood expansion (Zhang et al., KDD 2017) for vertices.
+
+    Part after part, up to its size, takes the training vertex that adds the fewest vertices within
+    one hop. Takes 4 bytes per edge for reversed edges, up to 16 for the queue, and the time of one
+    pass over the edges per part.
+
+    Args:
+        csc: The edges.
+        train: Training vertices, shape ``(n,)``.
+        sizes: Number of training vertices of each part; they sum to ``n``.
+
+    Returns:
+        The part of each training vertex, shape ``(n,)``, int32.
+    """
     from . import _halo
 
     ids = train.numpy()
@@ -66,9 +76,18 @@ def grown_parts(csc: CSC, train: Tensor, sizes: Int64Array) -> Int32Array:
 
 
 def cluster(csc: CSC, weights: Int64Array, limit: int, rng: np.random.Generator) -> Int64Array:
-    """Size-constrained label propagation (Meyerhenke, Sanders and Schulz, 2014) along in-edges: the
-    cluster of every vertex, any number below the number of vertices; ``limit`` is the most a
-    cluster may weigh."""
+    """Clusters by size-constrained label propagation (Meyerhenke, Sanders and Schulz, 2014) along
+    in-edges.
+
+    Args:
+        csc: The edges.
+        weights: Weight of each vertex.
+        limit: Maximum weight of a cluster.
+        rng: Draws the order of vertices.
+
+    Returns:
+        The cluster of each vertex, any numbers below the number of vertices, int64.
+    """
     from . import _halo
 
     vertices = csc.num_dst
@@ -94,15 +113,15 @@ def auto_parts(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Tensor:
-    """Best of several starts, improved as in ``halo``: the one whose largest part holds the fewest
-    vertices; no start is the best everywhere (``benchmarks/NOTES.md``).
+    """Improve several starts as in ``halo``, and take the one whose largest part holds the fewest
+    vertices; which is best differs by graph (``benchmarks/NOTES.md``).
 
-    The starts: streams of training vertices by in-degree as in ``halo``, which avoid large parts
-    more or less sharply, and METIS by ``pymetis``, if installed (DGL's does not always repeat
-    itself). In the best, clusters of several sizes are moved as wholes.
+    The starts are streams of training vertices by in-degree as in ``halo``, which avoid large parts
+    more or less strongly, and METIS by ``pymetis`` if that is installed (not DGL's METIS, which is
+    not deterministic). In the best one, clusters of several sizes are then moved as a whole.
 
-    Graphs of more than 16 M edges get streams alone, of which the best is improved. Where the
-    counts of ``halo`` would take more than 4 GiB (parts x vertices x hops), it is the paper's
+    For more than 16 M edges, there are only streams, of which the best is improved. If the counts
+    of ``halo`` would take more than 4 GiB (parts x vertices x hops), the result is the paper's
     stream.
     """
     if num_parts == 1:
@@ -114,8 +133,8 @@ def auto_parts(
 
 
 def auto_bytes(graph: Graph, num_parts: int, hops: int) -> int:
-    """Bytes that :func:`auto_parts` takes beyond those of ``halo``: for METIS, which small graphs
-    get."""
+    """Memory in bytes that :func:`auto_parts` takes in addition to that of ``halo``: for METIS on
+    small graphs."""
     if (
         num_parts == 1
         or graph.num_edges > MOST_METIS_EDGES
@@ -147,14 +166,14 @@ def _better_stream(
 
 
 class _Best:
-    """The parts whose largest holds the fewest vertices, of all that a search went through."""
+    """The best of a search's parts: those whose largest part holds the fewest vertices."""
 
     def __init__(self) -> None:
         self.parts: Parts = np.empty(0, np.int32)
         self._score = (2**63, 0)
 
     def take(self, search: HaloSearch) -> None:
-        """Keep the parts as they are now, if they are better."""
+        """Keep the search's current parts if they are better."""
         if search.score < self._score:
             self.parts = search.parts.copy()
             self._score = search.score
@@ -172,7 +191,7 @@ def _best_start(
     for start in starts:
         ticks.step(len(train) * (1 + PASSES))
         start(search, ticks.add)
-        # The same order of moves for each: that of ``halo``, whose result is thus among them.
+        # The same order of moves as in `halo`, so that its result is among the candidates.
         search.improve(np.random.default_rng(seed), tick=ticks.add)
         best.take(search)
     search.adopt(best.parts)
@@ -182,13 +201,13 @@ def _best_start(
         ticks.step(len(train) * _MOVES)
         limit = max(2, len(train) // (num_parts * pieces))
         labels = cluster(graph.csc, weights, limit, rng)
-        # A cluster that lies in several parts is several groups, as a group moves from one part.
+        # A cluster in several parts is several groups, since a group moves out of one part.
         groups = labels[train.numpy()] * num_parts + search.parts
         search.improve_groups(groups, rng, passes=_MOVES, tick=ticks.add)
     ticks.step(len(train) * PASSES)
     search.improve(rng, tick=ticks.add)
     ticks.finish()
-    # The load became less, and the largest part nearly always, too.
+    # The load has fallen, and nearly always the largest part, too.
     best.take(search)
     return best.parts
 
@@ -219,16 +238,17 @@ def vertex_clusters(
 ) -> Tensor:
     """Clusters of about equal sizes with few edges between them; none is empty.
 
-    By ``pymetis`` where it is installed. Otherwise grown one after the other (see ``grown_parts``),
-    and improved by size-constrained label propagation (Meyerhenke, Sanders and Schulz, 2014): on
-    five real graphs METIS cut 11 to 60 % of the edges, this 20 to 69 %.
+    Uses ``pymetis`` if installed. Else clusters are grown one after the other (see
+    ``grown_parts``), and improved by size-constrained label propagation (Meyerhenke, Sanders and
+    Schulz, 2014). On five real graphs, METIS cut 11 to 60 % of the edges, this 20 to 69 %.
 
     Args:
         graph: A graph with one vertex type and one edge type.
         num_clusters: From 1 to the number of vertices.
-        weights: What each vertex weighs for METIS, whose clusters are then of about equal weights.
-        recursive: METIS's recursive bisection in place of its k-way partitioning.
-        seed: Seed of METIS, or of the order in which vertices change their clusters.
+        weights: Weight of each vertex; METIS's clusters then have about equal weights. Not used
+            without METIS.
+        recursive: Use METIS's recursive bisection instead of its k-way partitioning.
+        seed: Seed of METIS, or of the order in which vertices change clusters.
 
     Returns:
         The cluster of each vertex, shape ``(num_nodes,)``, int32.
@@ -246,7 +266,7 @@ def _improved(
     sizes: Int64Array,
     rng: np.random.Generator,
 ) -> Int32Array:
-    """Each vertex goes, in random order, where most of its neighbours are, as long as there is
+    """Move each vertex, in random order, to the cluster of most of its neighbours if that has
     room."""
     from . import _halo
 
@@ -261,5 +281,5 @@ def _improved(
     sums = np.bincount(labels, minlength=count)
     for _ in range(_ROUNDS):
         _halo.propagate(*edges, rng.permutation(count), weights, limit, labels, sums, votes, voted)
-    # Propagation may empty a cluster, which callers must not get.
+    # Propagation may have emptied a cluster, which the interface forbids.
     return labels.astype(np.int32) if sums[: len(sizes)].all() else parts

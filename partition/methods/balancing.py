@@ -1,5 +1,4 @@
-"""Balance of parts: bounds of their sizes, and moves that keep them where an edge-cut partitioner
-does not."""
+"""Balance of parts: bounds of their sizes, and moves that enforce them after METIS."""
 
 from __future__ import annotations
 
@@ -10,28 +9,31 @@ import numpy as np
 from ...system.arrays import Float64Array, Int32Array, Int64Array
 
 Ties = Callable[[Int64Array], Float64Array]
-"""Ties of training vertices (given by place) to every part: a row for each, a column for each
-part."""
+"""Returns the ties of training vertices (given by index) to all parts: shape ``(vertices,
+parts)``."""
 
 
 def largest_size(num_train: int, num_parts: int) -> int:
-    """Most training vertices a part may have: 1 % above the mean, or the mean rounded up."""
+    """Maximum training vertices of a part: 1 % above the mean, or the mean rounded up."""
     return max(-(-num_train // num_parts), int(1.01 * num_train / num_parts))
 
 
 def smallest_size(num_train: int, num_parts: int) -> int:
-    """Fewest that a part keeps when vertices are moved to save: 1 % below the mean, or the mean
-    rounded down."""
+    """Minimum training vertices that moves leave in a part: 1 % below the mean, or the mean rounded
+    down."""
     return max(1, min(num_train // num_parts, -int(-0.99 * num_train // num_parts)))
 
 
 def balance_parts(parts: Int32Array, num_parts: int, ties: Ties) -> None:
-    """Move vertices out of parts above :func:`largest_size`, and one into each part without any;
-    changes ``parts``; those go first whose ``ties`` (asked for once per part that gives vertices
-    away) change least."""
+    """Move vertices out of parts above :func:`largest_size`, and one into each empty part; changes
+    ``parts``.
+
+    Vertices that lose the fewest ties are moved first. ``ties`` is called once per move out of a
+    part.
+    """
     limit = largest_size(len(parts), num_parts)
     sizes = np.bincount(parts, minlength=num_parts)
-    # Empty parts first: the vertices that they take may bring a large part below the limit.
+    # Empty parts first: taking vertices for them may bring a large part below the limit.
     empty = np.flatnonzero(sizes == 0)
     for part in empty:
         _move(parts, sizes, int(sizes.argmax()), 1, np.array([part]), 1, ties)
@@ -41,11 +43,11 @@ def balance_parts(parts: Int32Array, num_parts: int, ties: Ties) -> None:
 
 
 def deal_out(parts: Int32Array, num_parts: int) -> None:
-    """Give what has no part yet (-1) to the smallest parts, in order, neighbouring ids together;
-    changes ``parts``."""
+    """Assign vertices without a part (-1) to the smallest parts, consecutive ids together; changes
+    ``parts``."""
     missing = np.flatnonzero(parts < 0)
     sizes = np.bincount(parts[parts >= 0], minlength=num_parts)
-    # Fill the parts up to one level, the lowest at which there is room for all: found by halving.
+    # Binary search for the lowest level at which filling all parts up to it has room for all.
     low = 0
     level = int(sizes.max()) + len(missing)
     while low < level:
@@ -55,7 +57,7 @@ def deal_out(parts: Int32Array, num_parts: int) -> None:
         else:
             low = middle + 1
     room = np.maximum(level - sizes, 0)
-    # At that level there may be more room than vertices, by less than one in each part that takes.
+    # There may be too much room at that level, by less than one per part that takes some.
     room[np.flatnonzero(room)[: room.sum() - len(missing)]] -= 1
     parts[missing] = np.repeat(np.arange(num_parts), room)
 
@@ -69,15 +71,14 @@ def _move(
     limit: int,
     ties: Ties,
 ) -> None:
-    """Move ``count`` vertices of ``giver`` to ``takers`` that have room below ``limit``; there must
-    be enough room."""
+    """Move ``count`` vertices of part ``giver`` to ``takers`` below ``limit``, which must have
+    enough room."""
     members = np.flatnonzero(parts == giver)
     tied = ties(members)
     gain = tied[:, takers] - tied[:, [giver]]
     left = np.ones(len(members), dtype=bool)
     while count > 0:
-        # A full taker sends the vertices that wanted it elsewhere: sort again, at most once a
-        # taker.
+        # When a taker is full, its vertices need another one: sort again, at most once per taker.
         gain[:, sizes[takers] >= limit] = -np.inf
         best = gain.argmax(1)
         order = np.argsort(-gain[np.arange(len(members)), best], kind="stable")

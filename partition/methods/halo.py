@@ -1,5 +1,5 @@
-"""Method ``halo``: training vertices go where they bring the fewest new vertices to the smallest
-parts, and are moved until none helps."""
+"""Method ``halo``: assigns each training vertex where it adds fewest vertices, preferring small
+parts, then moves vertices while that helps."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from ...system.progress import Progress, Ticks
 from .balancing import largest_size, smallest_size
 
 LEVELS = 3
-"""Hops that are counted; farther ones follow, and mostly hold everything anyway."""
+"""Maximum hops that are counted; with more, parts mostly hold everything anyway."""
 PASSES = 10
-"""Number of passes over the training vertices, at most, to move them."""
+"""Maximum passes over the training vertices that move them."""
 SQUARINGS = 3
-"""How sharply large parts are avoided: ``_halo.load`` is the power 2**3 of a part's size."""
-_WORTH = 1e-3  # a pass that makes the parts smaller by a lower share is the last
-# A pass reports progress up to 64 times, but not for fewer than 4096 vertices.
+"""How strongly large parts are avoided: ``_halo.load`` is a part's size to the power 2**3."""
+_WORTH = 1e-3  # the first pass that makes parts smaller by less than this share is the last
+# A pass reports progress up to 64 times, at least 4096 vertices at once.
 _PIECES = 64
 _PIECE = 4096
 
 Tick = Callable[[int], object]
-"""Called with a number of training vertices that were gone through."""
+"""Called with the number of training vertices just processed."""
 Move = Callable[[Int64Array, Int64Array], object]
-"""Moves some items between parts, whose sizes (numbers of training vertices) it changes."""
+"""Moves some items between parts, and updates the parts' numbers of training vertices."""
 
 
 def _ignore(_count: int) -> None:
@@ -38,11 +38,14 @@ def _ignore(_count: int) -> None:
 
 
 class HaloSearch:
-    """Parts of training vertices, within 1 % (or one) of the mean size, moved so that the largest
-    holds fewer vertices.
+    """A search for parts of training vertices whose largest part holds few vertices.
 
-    ``held`` is how many vertices each part holds. Takes ``num_parts * hops`` bytes a vertex (hops
-    above 3 count as 3), and a few ids a vertex.
+    Parts have training vertices within 1 % (or one) of the mean. Takes ``num_parts * hops`` bytes
+    per vertex (hops above 3 count as 3), and a few ids per vertex.
+
+    Attributes:
+        parts: The part of each training vertex, shape ``(n,)``, int32.
+        held: Number of vertices of each part, shape ``(num_parts,)``, int64.
     """
 
     def __init__(self, csc: CSC, train: Tensor, num_parts: int, hops: int) -> None:
@@ -71,19 +74,18 @@ class HaloSearch:
 
     @property
     def score(self) -> tuple[int, int]:
-        """What is to be least: vertices of the largest part, then those of all parts together."""
+        """The objective: vertices of the largest part, then those of all parts together."""
         return int(self.held.max()), int(self.held.sum())
 
     def place(self, order: Int64Array, *, squarings: int = SQUARINGS, tick: Tick = _ignore) -> None:
-        """Start over: each vertex in turn goes where the load grows least, parts get equally
-        many."""
+        """Start again: assign each vertex, in ``order``, to the part whose load grows least; parts
+        get equal numbers."""
         self._counts[:] = 0
         self.held[:] = 0
         self._place(self._train, order, self.parts, squarings, tick)
 
     def place_others(self, vertices: Tensor) -> Int32Array:
-        """The parts of further vertices, each where the load grows least; all parts get equally
-        many."""
+        """Assign further vertices to the parts whose load grows least; parts get equal numbers."""
         parts = np.zeros(len(vertices), np.int32)
         order = by_in_degree(self._csc, vertices)
         self._place(vertices.numpy(), order, parts, SQUARINGS, _ignore)
@@ -105,7 +107,7 @@ class HaloSearch:
             tick(len(some))
 
     def adopt(self, parts: Int32Array) -> None:
-        """Go on from these parts of the training vertices."""
+        """Continue from these parts of the training vertices."""
         self.parts = parts.copy()
         self._kernels.recount(*self._edges, self._counts, self._train, self.parts, self.held)
 
@@ -113,8 +115,8 @@ class HaloSearch:
         self, rng: np.random.Generator, *, passes: int = PASSES, tick: Tick = _ignore
     ) -> None:
         """Move single vertices in random order, pass by pass, until that saves little."""
-        # With several hops a vertex is a group of one. One hop has a kernel of its own, which asks
-        # for all parts' costs in one pass over the vertex's row.
+        # For several hops, each vertex is a group of one. One hop has its own kernel, which finds
+        # the costs in all parts in one pass over a vertex's row.
         if len(self._counts) > 1:
             self.improve_groups(np.arange(len(self._train)), rng, passes=passes, tick=tick)
             return
@@ -135,8 +137,8 @@ class HaloSearch:
         passes: int = PASSES,
         tick: Tick = _ignore,
     ) -> None:
-        """Move whole groups of vertices; ``groups`` is the number of each training vertex's, which
-        is in one part."""
+        """Move whole groups of vertices; ``groups`` has the group of each training vertex. All of a
+        group must be in one part."""
         _, first, item_of = np.unique(groups, return_index=True, return_inverse=True)
         members = self._train[np.argsort(item_of, kind="stable")]
         begin = np.concatenate([[0], np.cumsum(np.bincount(item_of, minlength=len(first)))])
@@ -170,7 +172,8 @@ class HaloSearch:
                 break
 
     def _mean_held(self) -> float:
-        """Vertices of a part in the mean that the load implies: close to those of the largest."""
+        """The power mean of the parts' vertices that the load implies; close to the largest part's,
+        relative to the graph."""
         power = 2**SQUARINGS
         return float(((self.held * self._unit) ** power).mean() ** (1 / power))
 
@@ -182,13 +185,13 @@ def _pieces(order: Int64Array) -> Iterator[Int64Array]:
 
 
 def equal_sizes(count: int, num_parts: int) -> Int64Array:
-    """Sizes of parts that divide ``count`` evenly: equally many, or one more."""
+    """Sizes of ``num_parts`` parts that sum to ``count`` and differ by at most one."""
     sizes: Int64Array = np.diff(count * np.arange(num_parts + 1) // num_parts)
     return sizes
 
 
 def by_in_degree(csc: CSC, train: Tensor) -> Int64Array:
-    """Places in ``train``, those with the most in-neighbours first, ties in order."""
+    """Indices of ``train`` by descending in-degree; stable."""
     indptr = csc.indptr.numpy()
     ids = train.numpy()
     return np.argsort(indptr[ids] - indptr[ids + 1], kind="stable")
@@ -203,12 +206,12 @@ def halo_parts(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Tensor:
-    """Fewest vertices in the largest part, by one stream and a few passes over the edges.
+    """Parts whose largest holds few vertices, by one stream and a few passes over the edges.
 
-    The stream is FENNEL's (Tsourakakis et al., WSDM 2014) by falling in-degree, so that parts fill
-    up around hubs, and a vertex costs the more, the larger the part is
-    (``benchmarks/NOTES.md``). The moves are those of Kernighan and Lin as simplified by label
-    propagation (Meyerhenke, Sanders and Schulz, 2014).
+    The stream is FENNEL's (Tsourakakis et al., WSDM 2014) in the order of descending in-degree, so
+    that parts grow around hubs. The larger a part, the more a vertex costs there
+    (``benchmarks/NOTES.md``). The moves are Kernighan and Lin's, simplified as in label propagation
+    (Meyerhenke, Sanders and Schulz, 2014).
     """
     whole = len(train) * (1 + PASSES)
     search = HaloSearch(graph.csc, train, num_parts, hops)

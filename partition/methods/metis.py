@@ -1,4 +1,4 @@
-"""METIS: few edges between parts, through whichever binding is installed."""
+"""Method ``metis``: few edges between parts, by pymetis or DGL's METIS."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from ...system.progress import Progress
 from .balancing import balance_parts, deal_out
 
 METIS_EDGE_BYTES = 240
-"""Memory that an edge takes: 3.9 GB for RMAT scale 20 with 16.8 M edges, whose most have no edge
-back."""
+"""Peak memory of METIS per edge, in bytes: 3.9 GB for RMAT scale 20 with 16.8 M edges, most of
+which have no reverse edge."""
 
 Ids = Int64Array
 Parts = Int32Array
 
-_MAX_EXCESS = 10  # METIS's ufactor, in thousandths: how much larger than the mean a part may be
+_MAX_EXCESS = 10  # METIS's ufactor: maximum size of a part above the mean, in thousandths
 
 
 def metis_parts(
@@ -39,13 +39,13 @@ def metis_parts(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Tensor:
-    """METIS (Karypis and Kumar, SIAM J. Sci. Comput. 1998) on the graph without directions.
+    """METIS (Karypis and Kumar, SIAM J. Sci. Comput. 1998) on the undirected graph.
 
-    Calls ``pymetis`` (2025.2 or newer) or, without it, the METIS in DGL, whose seed cannot be set
-    and which does not always repeat itself. Only training vertices weigh anything; the largest part
-    is brought within 1 % of the mean by moving the vertices with the least to lose. Vertices
-    without edges are dealt out. ``hops`` is not read: METIS knows edges only. The graph and METIS's
-    copies of it must fit into memory (60 to 240 bytes an edge).
+    Uses ``pymetis`` (2025.2 or newer) or else DGL's METIS, whose seed cannot be set and which is
+    not deterministic. Only training vertices have weight. Parts are brought within 1 % of the mean
+    by moving the vertices that lose the fewest ties. Vertices without edges are assigned to the
+    smallest parts. ``hops`` is ignored. The graph and METIS's copies of it must fit into memory (60
+    to 240 bytes per edge).
 
     Raises:
         MissingDependencyError: Neither package is installed.
@@ -63,8 +63,8 @@ def metis_parts(
     part_of[ids] = parts
 
     def ties(places: Ids) -> Float64Array:
-        # A histogram with a row for each vertex and a column for each part of its neighbours; the
-        # last column is of neighbours that are no training vertices, and is cut off.
+        # A histogram with a row per vertex and a column per part of its neighbours. The last column
+        # is for neighbours that are no training vertices, and is dropped.
         rows = both[ids[places]]
         first = np.arange(len(places)) * (num_parts + 1)
         key = np.repeat(first, np.diff(rows.indptr)) + part_of[rows.indices]
@@ -85,8 +85,8 @@ def metis_clusters(
     recursive: bool = False,
     seed: int = 0,
 ) -> Tensor:
-    """The cluster of each vertex, shape ``(num_nodes,)``, int32, by ``pymetis`` alone; as even as
-    METIS makes them, by ``weights`` or by number.
+    """Clusters by ``pymetis``, with about equal weights or numbers of vertices; returns the cluster
+    of each vertex, shape ``(num_nodes,)``, int32.
 
     Raises:
         MissingDependencyError: ``pymetis`` is not installed.
@@ -104,14 +104,14 @@ def metis_clusters(
 def _divided(
     both: Any, weights: Ids, num_parts: int, divide: Callable[[Ids, Ids, Ids, int], Parts]
 ) -> Parts:
-    """The part of each vertex of a symmetric matrix; -1 for those without edges, and where there
-    are too few."""
+    """The part of each vertex of a symmetric matrix; -1 for vertices without edges, and for all if
+    there are too few."""
     linked = np.flatnonzero(np.diff(both.indptr))
     parts: Parts = np.full(len(weights), -1, dtype=np.int32)
-    # METIS prints warnings or fails where there are about as many parts as vertices. Such a graph
-    # is dealt out, which loses nothing.
+    # METIS prints warnings or fails if there are about as many parts as vertices. For such graphs,
+    # `deal_out` does as well.
     if len(linked) >= 4 * num_parts and weights[linked].any():
-        # Vertices without edges have no row to keep, and no column to drop.
+        # Without the rows of vertices that have no edges; these have no entries in columns either.
         place = np.full(len(weights), -1, dtype=np.int64)
         place[linked] = np.arange(len(linked))
         starts = np.append(both.indptr[linked], both.nnz).astype(np.int64)
@@ -120,8 +120,8 @@ def _divided(
 
 
 def without_directions(graph: Graph) -> Any:
-    """A scipy CSR matrix with an entry for each pair of linked vertices, both ways, and none on the
-    diagonal."""
+    """The undirected graph as a SciPy CSR matrix: symmetric, with an entry per pair of neighbours
+    and none on the diagonal."""
     from scipy.sparse import csr_matrix
 
     csc = graph.csc.copy()
@@ -143,8 +143,7 @@ def has_pymetis() -> bool:
 
 
 def _find_metis() -> Callable[..., Parts]:
-    """The function that calls METIS: rows of a symmetric matrix, vertex weights, parts and seed to
-    the parts."""
+    """The function that calls METIS, see ``_by_pymetis``; raises as :func:`metis_parts`."""
     if has_pymetis():
         return _by_pymetis
     if importlib.util.find_spec("dgl") is not None:
@@ -164,7 +163,15 @@ def _by_pymetis(
     *,
     recursive: bool | None = None,
 ) -> Parts:
-    """``recursive``: by bisection; None: for up to 8 parts, as pymetis does by itself."""
+    """Call pymetis.
+
+    Args:
+        starts, ends: Rows of a symmetric matrix.
+        weights: Vertex weights.
+        num_parts: Number of parts.
+        seed: Seed of METIS.
+        recursive: Recursive bisection; None: pymetis's default, for up to 8 parts.
+    """
     import pymetis
 
     options = pymetis.Options()

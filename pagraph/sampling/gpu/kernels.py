@@ -1,41 +1,45 @@
-"""GPU kernels of neighbour sampling: the CPU's algorithm, draw for draw, without the host knowing
-any size.
+"""GPU kernels of neighbour sampling: the same draws as the CPU's kernels, with no size on the host.
 
-A batch goes in *steps*, one along each edge type in each hop. It is its ``state``, int64 words in
-device memory, in rows of four. Word 0 of the first rows, one for each vertex type, says how many
-seeds the type has; that of the row of a step says how many vertices its source type has after it.
-The row before that has the step's edges and its random key as words 1 and 2. So with one type, row
-``hop`` is how many vertices are known when the hop begins, how many edges it draws, and its key.
-Word 3 of row 0 is a flag that is raised where the graph's arrays lead out of the graph. The seeds
-follow. Kernels are told the places of the words that they read, ``..._at``: ``begin_at`` and
-``end_at`` bound the vertices that draw, ``known_at`` says how many sources are known.
+A batch takes *steps*, one per hop and edge type. Its ``state`` is int64 words in device memory, in
+rows of four. With ``T`` vertex types::
 
-Kernels are launched for the largest size there can be and look up the real one, so nothing waits
-for the host. Buffers are as long as whole programs, so that what is read and written in order needs
-no masks, which would keep it from going 16 bytes at a time.
+    row                 word 0                       word 1   word 2        word 3
+    t, for type t       its number of seeds                                 row 0: damaged
+    T - 1 + s, step s                                edges    random key
+    T + s               known vertices of its
+                        source type after step s
 
-Which vertices are known is told by ``first``, one int32 per vertex of the graph, 0 for a vertex
-that is not known. Places count down from ``2**31 - 1``: a known vertex has ``LAST - local id``, and
-while a step is relabelled, edge ``e`` offers ``LAST - (known + e)`` for its source; the largest
-number is the earliest place, whatever the order in which edges come. Edges that won are numbered by
-a running sum, which is the order of first occurrence.
+So with one type, row ``hop`` has the number of vertices known before the hop, its edges and its
+key. *Damaged* is set if the graph's arrays point outside the graph. The seeds follow the rows.
+Arguments named ``..._at`` are indices of words: ``begin_at`` and ``end_at`` bound the vertices that
+draw, ``known_at`` has the number of known sources.
 
-The vertices that draw in a hop are all known ones, or with ``ONCE``, for subgraphs, what the hop
-before found. Rows, counts and running sums are of those that draw.
+Kernels are launched for the largest possible size and read the real one from the state, so nothing
+waits for the host. Buffers have room for whole programs: sequential reads and writes then need no
+masks, which would prevent accesses of 16 bytes.
 
-With ``TREES`` a vertex of ``n`` is known as ``tree * n + v``, as on the CPU. Such numbers are too
-many for a table of all of them. ``first`` is a hash table then: ``keys``, of a power of two
-``slots``, says whose slot it is. A batch begins with an empty one. Which slot a vertex gets depends
-on the order of threads, but what is in its slot does not.
+``first`` is the table of known vertices: one int32 per vertex of the graph, 0 for an unknown one. A
+known vertex has ``LAST - local id``. While a step is relabelled, edge ``e`` offers the place
+``known + e`` to its source, as ``LAST - (known + e)``. An atomic maximum keeps the earliest place,
+whatever the order of threads. A running sum over the edges that won then numbers new vertices by
+first occurrence.
 
-With ``TIMED`` rows are in the order of ``times``. They are cut to what is not later than the limit
-of their tree, which follows the seeds in the state.
+All known vertices draw in a hop; with ``ONCE``, for subgraphs, only those that the previous hop
+found. Rows, counts and running sums are those of the vertices that draw.
 
-What a hop costs, for ``V`` vertices that draw, ``E`` edges drawn and ``N`` vertices found, with ids
-of ``g`` bytes in the graph and of ``s`` bytes in the batch (4 or 8):
+With ``TREES``, vertex ``v`` of ``n`` is known as ``tree * n + v``, as on the CPU. A table of all
+such numbers would be too large, so ``first`` is a hash table: ``keys`` has the vertex of each slot,
+``slots``, a power of two, is their number. Each batch begins with an empty one. The slot of a
+vertex depends on the order of threads, the content of its slot does not.
+
+With ``TIMED``, the edges of a row are in the order of ``times``. A row is cut to the edges that are
+not later than the limit of its tree; these limits follow the seeds in the state.
+
+The cost of a hop, for ``V`` vertices that draw, ``E`` edges drawn and ``N`` vertices found, with
+ids of ``g`` bytes in the graph and of ``s`` bytes in the batch (4 or 8):
 
 =================  =====================================  =======================================
-kernel             bytes in order                         random requests of 32 bytes
+kernel             sequential bytes                       random requests of 32 bytes
 =================  =====================================  =======================================
 ``measure``        ``V * (2 s + 2 g)``                    ``V`` to ``2 V`` (``indptr``)
 running sum        ``V * 2 s``
@@ -46,30 +50,28 @@ running sum        ``E * 8``
 ``settle``         ``N * s``                              ``N`` (``first``)
 =================  =====================================  =======================================
 
-So an edge of a graph with int32 ids, for seeds of int64, moves about 50 bytes in order and asks for
-3 to 4 sectors; only the one of ``indices`` goes to the host where that array is pinned. With
-fan-out -1 ``pick_all`` searches ``indptr`` too, ``log2 V`` reads which neighbouring edges share. A
-hop is 5 launches of these kernels and 2 running sums of torch's (2 launches each); a batch of three
-hops is 30 with its seeds and the copies to and from the device.
+So for int32 ids in the graph and int64 seeds, an edge moves about 50 sequential bytes and requests
+3 to 4 sectors. Only the sector of ``indices`` is read from the host if that array is pinned. With
+fan-out -1, ``pick_all`` also searches ``indptr``: ``log2 V`` reads, which neighbouring edges share.
+A hop is 5 launches of these kernels and 2 running sums of torch (2 launches each). A batch of three
+hops is 30 launches, with its seeds and the copies to and from the device.
 """
 
 import triton
 import triton.language as tl
 
 LAST = tl.constexpr(2**31 - 1)
-# Words of a row of the state: vertices known, edges drawn, random key; the fourth of row 0 is the
-# flag below, and those of the others are unused.
-ROW = tl.constexpr(4)
-# Kinds of arrays that are padded; the first two are by vertex.
+ROW = tl.constexpr(4)  # words per row of the state
+# Kinds of arrays that are padded; those up to BEGINS have an entry per vertex.
 NODES = tl.constexpr(0)
 BEGINS = tl.constexpr(1)
 LOCAL = tl.constexpr(2)
 POSITIONS = tl.constexpr(3)
-DAMAGED = tl.constexpr(3)  # the word that is 1 if the graph's arrays lead out of it
-EMPTY = tl.constexpr(-1)  # the key of a slot that is nobody's
-MISSING = tl.constexpr(-(2**63))  # below all times that are known, see ``times.py`` of the CPU
+DAMAGED = tl.constexpr(3)  # word that is 1 if the graph's arrays point outside the graph
+EMPTY = tl.constexpr(-1)  # key of an empty slot
+MISSING = tl.constexpr(-(2**63))  # below all known times, see ``MISSING`` in ``times.py``
 
-# A and B of ``hop.py`` and the multipliers of its ``mix``: the same numbers, or the bits differ.
+# A, B and the multipliers of ``mix`` in the CPU's ``kernels/hop.py``; others give other draws.
 _A = tl.constexpr(0x9E3779B97F4A7C15)
 _B = tl.constexpr(0xD1342543DE82EF95)
 _M1 = tl.constexpr(0xBF58476D1CE4E5B9)
@@ -78,7 +80,7 @@ _M2 = tl.constexpr(0x94D049BB133111EB)
 
 @triton.jit
 def _mix(x):
-    """See ``mix`` of the CPU; uint64."""
+    """``mix`` of the CPU; uint64."""
     x = (x ^ (x >> 30)) * _M1
     x = (x ^ (x >> 27)) * _M2
     return x ^ (x >> 31)
@@ -86,28 +88,28 @@ def _mix(x):
 
 @triton.jit
 def _below(counter, bound):
-    """See ``draw_below`` of the CPU; ``counter`` is ``base + j * B``, uint64, ``bound`` int64."""
+    """``draw_below`` of the CPU; ``counter`` is ``base + j * B``, uint64, ``bound`` is int64."""
     return (((_mix(counter) >> 32) * bound.to(tl.uint64)) >> 32).to(tl.int64)
 
 
 @triton.jit
 def _entry(place):
-    """The entry of the table of vertices for a place."""
+    """The entry of ``first`` for a place."""
     return (-place + LAST).to(tl.int32)
 
 
 @triton.jit
 def _slot(keys, slots, v, live, TREES: tl.constexpr):
-    """Where the vertices are in the table; one that is not there yet is entered."""
+    """The index of each vertex in ``first``; enters vertices that have no slot yet."""
     slot = v
     if TREES:
         last = (slots + tl.zeros_like(v)) - 1
         slot = (_mix(v.to(tl.uint64, bitcast=True)) & last.to(tl.uint64)).to(tl.int64)
-        # Nobody's key is -2: where there is no vertex, nothing is ever entered.
+        # No key is ever -2, so lanes without a vertex enter nothing.
         expected = tl.where(live, EMPTY, EMPTY - 1).to(tl.int64)
         sought = live.to(tl.int32)
         while tl.max(sought, axis=None) > 0:
-            # Who has found a slot asks again while others go on, and changes nothing by it.
+            # Lanes that have a slot repeat this without effect until all have one.
             there = tl.atomic_cas(keys + slot, expected, v, sem="relaxed")
             sought = tl.where((there == EMPTY) | (there == v), 0, sought)
             slot = tl.where(sought > 0, (slot + 1) & last, slot)
@@ -119,8 +121,11 @@ def enter_seeds(
     state, count_at, begin, nodes, first, keys, slots,
     BLOCK: tl.constexpr, TREES: tl.constexpr = False,
 ):  # fmt: skip
-    """Seeds, in the state from word ``begin`` on, become the first vertices of their type; repeated
-    ones keep their places."""
+    """Enter the seeds, which begin at word ``begin`` of the state, as the first vertices of their
+    type.
+
+    Repeated seeds keep their places in ``nodes``; the first copy is the known one.
+    """
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     live = i < tl.load(state + count_at)
     v = tl.load(state + begin + i, mask=live, other=0)
@@ -131,7 +136,7 @@ def enter_seeds(
 
 @triton.jit(do_not_specialize=["count", "slots"])
 def enter_known(nodes, count, first, keys, slots, BLOCK: tl.constexpr):
-    """Enter the first ``count`` vertices of trees into a larger table."""
+    """Enter the first ``count`` vertices of trees into an empty, larger hash table."""
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     live = i < count
     v = tl.load(nodes + i, mask=live, other=0)
@@ -141,7 +146,7 @@ def enter_known(nodes, count, first, keys, slots, BLOCK: tl.constexpr):
 
 @triton.jit
 def _frontier(state, begin_at, end_at, ONCE: tl.constexpr):
-    """The local id of the first vertex that draws in a step, and the number of those that do."""
+    """The local id of the first vertex that draws in a step, and the number of such vertices."""
     end = tl.load(state + end_at)
     first = end * 0
     if ONCE:
@@ -151,7 +156,7 @@ def _frontier(state, begin_at, end_at, ONCE: tl.constexpr):
 
 @triton.jit
 def _up_to(times, limit, start, degree):
-    """How many times of each row, which never decrease, are not above its limit."""
+    """Number of edges of each row, sorted by time, whose time is not above the row's limit."""
     low = start
     high = start + degree
     while tl.max(high - low, axis=0) > 0:
@@ -160,7 +165,7 @@ def _up_to(times, limit, start, degree):
         time = tl.load(times + middle, mask=is_open, other=0).to(tl.int64)
         before = is_open & (time <= limit)
         low = tl.where(before, middle + 1, low)
-        # Of a row that is searched through, `middle` is both ends.
+        # Once a row's search has ended, `middle` equals both bounds and changes nothing.
         high = tl.where(before, high, middle)
     return low - start
 
@@ -175,20 +180,20 @@ def measure(
     TREES: tl.constexpr = False, TIMED: tl.constexpr = False, SINCE: tl.constexpr = False,
     LATEST: tl.constexpr = False,
 ):  # fmt: skip
-    """Begin and length of the row of each vertex that draws, and how many to draw; 0 where there is
-    no vertex.
+    """Write the start and length of the row of each vertex that draws, and how many edges it draws;
+    0 beyond the last such vertex.
 
     Args:
-        num_dst: Vertices of the type that draws, in the graph.
-        times: Of each edge, where ``TIMED``.
-        until_at, since_at: The words with the limits of the first tree: its rows' times are not
-            above the one, and with ``SINCE`` above the other.
-        LATEST: Leave the last ``FANOUT`` edges of a row only.
+        num_dst: Number of the graph's vertices of the type that draws.
+        times: With ``TIMED``, the time of each edge.
+        until_at: Word with the first tree's upper limit: later edges are cut off.
+        since_at: With ``SINCE``, word with its lower limit: edges up to it are cut off.
+        LATEST: Keep only the last ``FANOUT`` edges of a row.
     """
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     begin, drawing = _frontier(state, begin_at, end_at, ONCE)
     live = i < drawing
-    # Behind the first vertex of a hop the buffer does not end with a whole program.
+    # From `begin` on, the buffer may end within a program, so a mask is needed.
     v = tl.load(nodes + begin + i, mask=live, other=0) if ONCE else tl.load(nodes + i)
     v = v.to(tl.int64)
     tree = v * 0
@@ -198,7 +203,7 @@ def measure(
     start = tl.load(indptr + v, mask=live, other=0).to(tl.int64)
     degree = tl.load(indptr + v + 1, mask=live, other=0).to(tl.int64) - start
     damaged = (start < 0) | (degree < 0) | (start + degree > num_edges)
-    if FANOUT != 0:  # a hop that draws nothing reads nothing, whatever the arrays say
+    if FANOUT != 0:  # a step that draws nothing must not fail on a damaged row
         tl.atomic_max(state + DAMAGED + i * 0, i * 0 + 1, mask=damaged, sem="relaxed")
     degree = tl.where(damaged, 0, degree)
     if TIMED:
@@ -210,7 +215,7 @@ def measure(
             skipped = _up_to(times, limit, start, degree)
         if LATEST and FANOUT >= 0:
             skipped = tl.maximum(skipped, stop - FANOUT)
-        # A window that ends before it begins has no edge.
+        # Negative for a window that ends before it begins.
         degree = tl.maximum(stop - skipped, 0)
         start += skipped
     count = degree
@@ -227,8 +232,12 @@ def _drawing(
     nodes, num_dst, starts, degrees, out_indptr, state, begin_at, end_at, known_at, key_at,
     BLOCK: tl.constexpr, ONCE: tl.constexpr, TREES: tl.constexpr,
 ):  # fmt: skip
-    """``BLOCK`` vertices that draw: how many sources are known, which of the vertices are there,
-    their trees, random streams, rows and offsets."""
+    """What picking needs for ``BLOCK`` vertices that draw.
+
+    Returns the number of known sources and, for each vertex: whether it exists, its tree, the first
+    counter of its random numbers, the start and length of its row, and the number of its first
+    drawn edge.
+    """
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     begin, drawing = _frontier(state, begin_at, end_at, ONCE)
     known = tl.load(state + known_at)
@@ -251,9 +260,9 @@ def _offer(
     """Read the sources of drawn edges, and offer each edge as its source's first place.
 
     Args:
-        origin: With ``HAS_ORIGIN``, where each edge is among all edges of the graph.
-        num_nodes: Vertices of the sources' type.
-        tree: That each edge is drawn in.
+        origin: With ``HAS_ORIGIN``, the position of each edge among all edges of the graph.
+        num_nodes: Number of the graph's vertices of the source type.
+        tree: Tree in which each edge is drawn.
     """
     v = tl.load(indices + position, mask=live, other=0).to(tl.int64)
     if HAS_ORIGIN:
@@ -280,8 +289,10 @@ def pick_distinct(
     FANOUT: tl.constexpr, K: tl.constexpr, BLOCK: tl.constexpr, ONCE: tl.constexpr = False,
     TREES: tl.constexpr = False, HAS_ORIGIN: tl.constexpr = False,
 ):  # fmt: skip
-    """Floyd's picks for ``BLOCK`` vertices at once, a row of registers each; ``K`` is a power of
-    two >= ``FANOUT``."""
+    """Pick distinct edges by Floyd's algorithm for ``BLOCK`` vertices, each in a row of registers.
+
+    ``K`` is a power of two >= ``FANOUT``.
+    """
     known, live, tree, counter, start, degree, offset = _drawing(
         nodes, num_dst, starts, degrees, out_indptr,
         state, begin_at, end_at, known_at, key_at,
@@ -291,7 +302,7 @@ def pick_distinct(
     chosen = tl.full((BLOCK, K), -1, tl.int64)
     top = degree - FANOUT
     for j in range(FANOUT):
-        # Rows that fit have a bound of 0 or less here: what they draw is not looked at.
+        # For rows of at most FANOUT edges the bound is 0 or less; their draws are replaced below.
         drawn = _below(counter, top + 1)
         taken = tl.max((chosen == drawn[:, None]).to(tl.int32), axis=1)
         drawn = tl.where(taken > 0, top, drawn)
@@ -300,7 +311,7 @@ def pick_distinct(
         top += 1
     chosen = tl.where((degree <= FANOUT)[:, None], column[None, :], chosen)
     count = tl.minimum(degree, FANOUT)
-    # Columns from the count on are padding: K is a power of two, and rows may be short.
+    # Columns from `count` on are unused: K is rounded up, and rows may be short.
     e = offset[:, None] + column[None, :]
     mask = live[:, None] & (column[None, :] < count[:, None])
     tree = tree[:, None] + column[None, :] * 0
@@ -322,8 +333,7 @@ def pick_repeated(
     FANOUT: tl.constexpr, K: tl.constexpr, BLOCK: tl.constexpr, ONCE: tl.constexpr = False,
     TREES: tl.constexpr = False, HAS_ORIGIN: tl.constexpr = False,
 ):  # fmt: skip
-    """Picks with replacement for ``BLOCK`` vertices at once; ``K`` is a power of two >=
-    ``FANOUT``."""
+    """Pick edges with replacement for ``BLOCK`` vertices; ``K`` is a power of two >= ``FANOUT``."""
     known, live, tree, counter, start, degree, offset = _drawing(
         nodes, num_dst, starts, degrees, out_indptr,
         state, begin_at, end_at, known_at, key_at,
@@ -344,7 +354,7 @@ def pick_repeated(
 
 @triton.jit
 def _row_of(out_indptr, e, live, count, STEPS: tl.constexpr):
-    """The row that each edge is of, and where that row begins."""
+    """The row of each edge, and the number of that row's first edge, by binary search."""
     low = tl.zeros_like(e)
     high = low + count
     for _ in range(STEPS):  # out_indptr[low] <= e < out_indptr[high]
@@ -362,10 +372,10 @@ def pick_all(
     STEPS: tl.constexpr, BLOCK: tl.constexpr, ONCE: tl.constexpr = False,
     TREES: tl.constexpr = False, HAS_ORIGIN: tl.constexpr = False,
 ):  # fmt: skip
-    """Every in-edge. Programs divide the edges, not the vertices: rows may be of very different
-    lengths.
+    """Take all edges of each row.
 
-    ``STEPS`` halve the number of vertices to 1, or are more.
+    Programs divide the edges, not the vertices, since row lengths may differ a lot. ``STEPS`` is at
+    least the number of halvings from the number of vertices to 1.
     """
     e = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     first_row, drawing = _frontier(state, begin_at, end_at, ONCE)
@@ -389,8 +399,10 @@ def find_places(
     first, keys, slots, places, flags,
     BLOCK: tl.constexpr, ONCE: tl.constexpr = False, TREES: tl.constexpr = False,
 ):  # fmt: skip
-    """The first place of each edge's source, with a flag if it is the edge itself; -1, and no flag,
-    where there is no edge or a damaged one: no vertex is found there, even if none is known yet."""
+    """Write the first place of each edge's source, and a flag if this edge is that place.
+
+    Where there is no edge, or a damaged one, writes -1 and no flag: 0 could be a valid place.
+    """
     e = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     _, drawing = _frontier(state, begin_at, end_at, ONCE)
     known = tl.load(state + known_at)
@@ -408,8 +420,10 @@ def relabel(
     neighbors, out_indptr, state, begin_at, end_at, known_at, ranks, local_ids, nodes,
     BLOCK: tl.constexpr, ONCE: tl.constexpr = False,
 ):  # fmt: skip
-    """Places, in ``local_ids``, become local ids; new vertices are appended. ``ranks`` are the
-    flags' running sums."""
+    """Replace places in ``local_ids`` by local ids, and append new vertices to ``nodes``.
+
+    ``ranks`` are the running sums of the flags of :func:`find_places`.
+    """
     e = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     _, drawing = _frontier(state, begin_at, end_at, ONCE)
     known = tl.load(state + known_at)
@@ -434,17 +448,16 @@ def settle(
     CLEAR: tl.constexpr, BLOCK: tl.constexpr, ONCE: tl.constexpr = False,
     TREES: tl.constexpr = False,
 ):  # fmt: skip
-    """Write down the step's sizes. New vertices are known by their local ids from now on, or after
-    the last step none of their type is.
+    """Write the step's sizes to the state, and the local ids of new vertices to ``first``.
 
     Args:
-        capacity: Length of ``ranks``, the running sums whose last is the number of new vertices.
-        CLEAR: Forget all vertices.
+        capacity: Length of ``ranks``, whose last number is that of new vertices.
+        CLEAR: After the last step: clear the entries of all known vertices instead.
     """
     _, drawing = _frontier(state, begin_at, end_at, ONCE)
     known = tl.load(state + known_at)
     found = tl.load(ranks + capacity - 1).to(tl.int64)
-    # To clear goes through all vertices, else only through those that the step found.
+    # All known vertices to clear them, else only those that the step found.
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     if not CLEAR:
         i += known
@@ -462,7 +475,7 @@ def settle(
 
 @triton.jit(do_not_specialize=["known_at"])
 def forget(nodes, state, known_at, first, BLOCK: tl.constexpr):
-    """No vertex of a type is known any more."""
+    """Clear the entries of all known vertices of a type."""
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     live = i < tl.load(state + known_at)
     v = tl.load(nodes + i, mask=live, other=0).to(tl.int64)
@@ -475,17 +488,16 @@ def put_edges(
     state, begin_at, end_at, hop, edges_at, stride, edge_index, numbers,
     HOPS: tl.constexpr, HAS_IDS: tl.constexpr, STEPS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Write the edges of one type and hop of a subgraph, once all hops are drawn, as
-    ``put_subgraph`` of the CPU does.
+    """Write a subgraph's edges of one type and hop, once all hops are drawn; see the CPU's
+    ``put_subgraph``.
 
     Args:
-        indices, positions, out_indptr: Of the hop.
-        edge_ids: The user's id of each position, if there are any.
-        edges_at, stride: The word with the edges of the type's first hop, and words from one hop to
-            the next.
-        edge_index: The local ids of the sources of all hops' edges, and behind them of the
-            destinations.
-        numbers: The ids of all hops' edges, int64.
+        indices, positions, out_indptr: Those of the hop.
+        edge_ids: With ``HAS_IDS``, the user's id of each position.
+        edges_at: Word with the number of edges of the type's first hop.
+        stride: Words from one hop to the next.
+        edge_index: Local ids of the sources of all hops' edges, then of their destinations.
+        numbers: Ids of all hops' edges, int64.
         STEPS: See :func:`pick_all`.
     """
     e = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
@@ -512,16 +524,16 @@ def copy_out(
     SLAB: tl.constexpr, COUNT: tl.constexpr, HOPS: tl.constexpr, STEP: tl.constexpr,
     TIMES: tl.constexpr, MORE: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Copy the used part of a buffer into the batch's own memory.
+    """Copy the used part of a buffer into the batch's slab.
 
     Args:
         source: The buffer.
         state: The batch's state.
-        offset: Bytes from the address in word ``SLAB`` of the state; a multiple of 16.
-        capacity: Numbers that have room there.
-        COUNT, HOPS, STEP, TIMES, MORE: How many are used: the sum of word ``COUNT`` and of those of
-            the hops after it, each ``STEP`` words further, times ``TIMES``, and ``MORE``.
-        WIDE: Whether the copy is of 8 bytes a number, else of 4.
+        offset: Offset in bytes from the address in word ``SLAB``; a multiple of 16.
+        capacity: Maximum number of elements.
+        COUNT, HOPS, STEP, TIMES, MORE: Define the used length: the sum of ``HOPS`` words from
+            ``COUNT`` on, ``STEP`` words apart, times ``TIMES``, plus ``MORE``.
+        WIDE: Whether elements of the copy have 8 bytes, else 4.
     """
     TYPE: tl.constexpr = tl.int64 if WIDE else tl.int32
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
@@ -539,16 +551,16 @@ def pad_out(
     SLAB: tl.constexpr, EDGES: tl.constexpr, PARTS: tl.constexpr, KIND: tl.constexpr,
     WIDE: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """:func:`copy_out` with padding behind what each hop has found, as ``pad_blocks`` writes it.
+    """:func:`copy_out` with padding after each hop's vertices and edges, as ``pad_blocks`` does.
 
     Args:
-        source, state, offset, SLAB, WIDE: See there.
-        ends: int64: where the vertices of each hop end, with padding.
-        capacity: Numbers of the padded array.
-        room: Edges of the hop, with padding.
-        EDGES: The word that says how many edges the hop has.
-        PARTS: Hops whose vertices the array is of, or refers to.
-        KIND: What the array is: NODES, BEGINS of rows, LOCAL ids, or POSITIONS.
+        source, state, offset, SLAB, WIDE: See :func:`copy_out`.
+        ends: Ends of each hop's vertices with padding, int64.
+        capacity: Length of the padded array.
+        room: Number of edges of the hop with padding.
+        EDGES: Word with the number of edges of the hop.
+        PARTS: Number of hops whose vertices the array has, or refers to.
+        KIND: NODES, BEGINS (an ``indptr``), LOCAL (local ids) or POSITIONS.
     """
     TYPE: tl.constexpr = tl.int64 if WIDE else tl.int32
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
@@ -563,7 +575,7 @@ def pad_out(
             stop = tl.load(ends + part)
             here = (i >= first) & (i < stop)
             moved = i - first + begin
-            # Rows of padding are empty: they begin where those of their hop end.
+            # Padding rows are empty: they begin at the end of their hop's last row.
             at = tl.where(here, tl.minimum(moved, end), at)
             inside = inside | (here & (moved < end))
             begin = end
@@ -572,7 +584,7 @@ def pad_out(
             value = tl.load(source + at, mask=live & inside, other=-1).to(tl.int64)
         else:
             value = tl.load(source + at, mask=live & (i < first), other=0).to(tl.int64)
-            # But for the last one, to which the padding edges lead.
+            # Except the last row, which gets all padding edges.
             value = tl.where(i == first, room, value)
     else:
         drawn = i < tl.load(state + EDGES)

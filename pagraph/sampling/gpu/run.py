@@ -1,4 +1,4 @@
-"""DeviceRun, one batch on its way through a device's kernels."""
+"""DeviceRun: samples one batch by a device's kernels."""
 
 from __future__ import annotations
 
@@ -33,24 +33,24 @@ if TYPE_CHECKING:
     from ...graph.subgraph import Subgraph
     from .topology import Topology
 
-MOST_PICKS = 128  # of one vertex: they are a row of registers
-_MOST_PLACES = 2**31 - 1  # the table of vertices holds int32
-_BLOCK = 512  # vertices or edges of one program; twice as many spill registers on sm_80
-_TILE = 512  # picks of one program: 4 for each of its 128 threads
-_WARP = 32  # threads that pick for one vertex by weight, each one pick or more
-_KEYED = 128  # edges whose keys they find at once
-_WASTE = 1 << 20  # bytes; what is less than half used, and wastes more than this, is copied
+MOST_PICKS = 128  # per vertex, as a vertex's picks are a row of registers
+_MOST_PLACES = 2**31 - 1  # the vertex table holds int32
+_BLOCK = 512  # vertices or edges per program; with 1024 registers spill on sm_80
+_TILE = 512  # picks per program: 4 for each of its 128 threads
+_WARP = 32  # threads that pick by weight for one vertex, each one pick or more
+_KEYED = 128  # edges for which they compute keys at once
+_WASTE = 1 << 20  # bytes; a buffer less than half used is copied if it wastes more than this
 
 
 class _Table(NamedTuple):
-    """Which vertices of a type are known to a batch.
+    """Table of the known vertices of one type; see kernels.py.
 
     Attributes:
-        first: See kernels.py.
-        keys: Whose slots these are, in trees; else ``first``, which nothing is read of.
-        slots: Number of slots; 0 where each vertex has a place of its own.
-        num_nodes: Vertices of the type in the graph; in trees 1 at least.
-        size: Numbers of vertices that there can be, those in other trees counted.
+        first: Entry of each vertex or, for trees, of each slot of a hash table.
+        keys: Vertex of each slot, for trees. Else ``first`` as an unused argument.
+        slots: Number of slots; 0 without trees, where each vertex has an entry.
+        num_nodes: Vertices of the type in the graph; for trees at least 1.
+        size: Number of different vertices; for trees, of vertices in all trees.
     """
 
     first: Tensor
@@ -62,8 +62,13 @@ class _Table(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class _Drawn:
-    """The edges of one step, in buffers that may be longer; ``neighbors`` are the graph's ids of
-    the sources, and at most so many vertices draw."""
+    """The edges of one step, in buffers that may be longer.
+
+    Attributes:
+        indptr, indices, positions: See ``Block``.
+        neighbors: Ids of the sources in the graph; for trees, their numbers there.
+        drawing: Maximum number of vertices that draw.
+    """
 
     indptr: Tensor
     indices: Tensor
@@ -73,21 +78,18 @@ class _Drawn:
 
 
 class DeviceRun:
-    """Enqueues the work of one batch, with room for the largest sizes it can have, in the stream
-    that is in use.
+    """Enqueues the work of one batch on the current stream, with room for its largest sizes.
 
-    What is launched for steps whose size is not read depends on the number of seeds alone.
+    The launches of steps whose size is not read depend on the number of seeds alone, so that they
+    can be recorded.
 
     Args:
         accelerator: The device.
-        topology: What is drawn from.
-        plan: What is drawn.
+        topology: The graph on the device.
+        plan: The steps of the batch.
         dtype: Dtype of the batch's ids.
-        keeps: Whether it is begun again, with as many seeds, in the same buffers: batches are
-            copies of them.
-
-    Attributes:
-        topology, plan: See above.
+        keeps: Whether to keep its buffers for further batches with as many seeds. Batches are then
+            copies of the buffers.
     """
 
     def __init__(
@@ -110,20 +112,24 @@ class DeviceRun:
         self._kept: list[Tensor] | None = [] if keeps else None
 
     def begin(self, state: Tensor, counts: Sequence[int], seeds_at: int | None = None) -> None:
-        """Enter so many seeds of each type, which follow the sizes and keys in ``state``, on the
-        device; see ``state_words``. ``seeds_at``: the word where they begin, if others are in
-        between."""
+        """Enter the seeds into the tables of known vertices.
+
+        Args:
+            state: The batch's state, int64, on the device; see ``state_words``.
+            counts: Number of seeds of each type.
+            seeds_at: State word where the seeds begin. Default: right after sizes and keys.
+        """
         self._state = state
         self._drawn = list[_Drawn]()
         self._made = 0
         begin = self.plan.words if seeds_at is None else seeds_at
-        # There may be as many trees as seeds. Their limits follow these.
+        # There are at most as many trees as seeds. Their limits follow the seeds.
         self._most_trees = sum(counts)
         self._limits_at = begin + self._most_trees
         self._room = Room(self.plan, counts, most_known(self.plan, counts, self.topology))
         self._tables = list[_Table]()
         self._nodes = list[Tensor]()
-        # Of each type's edges in a subgraph: their ends and their ids.
+        # For a subgraph, both ends and the ids of each edge type's edges.
         self._put = list[Tensor]()
         for number, most in enumerate(self._room.needs()):
             num_nodes = len(self.topology.tables[number])
@@ -146,31 +152,30 @@ class DeviceRun:
             self._finish()
 
     def _table(self, number: int, room: int) -> _Table:
-        """The empty table of a vertex type; with room for so many vertices in trees."""
+        """An empty table of a vertex type; for trees, with room for ``room`` vertices."""
         first = self.topology.tables[number]
         num_nodes = len(first)
         if not self.plan.trees:
             return _Table(first, first, 0, num_nodes, num_nodes)
-        # Half of the slots stay empty, so that few are looked at for a vertex.
+        # At most half full, to keep probing short.
         slots = 1 << (2 * room - 1).bit_length()
         keys = self._empty(slots, torch.int64).fill_(self._kernels.EMPTY.value)
         places = self._empty(slots, torch.int32).zero_()
-        # Kernels divide by the number of vertices, of programs without any, too.
+        # At least 1: kernels divide by it, even if there is no vertex.
         return _Table(places, keys, slots, max(1, num_nodes), num_nodes * self._most_trees)
 
     def hop(self, number: int) -> bool:
         """Draw the edges of a hop and relabel them.
 
         Returns:
-            Whether to go on: False where the graph has turned out to be damaged; the table is not
-                empty then.
+            False if the graph turned out to be damaged. The tables are then not empty.
 
         Raises:
-            ValueError: Vertices and edges are more than places can tell apart.
+            ValueError: The hop has 2**31 vertices and edges, or more.
         """
         is_last = number + 1 == len(self.plan.hops)
         for step in self.plan.hops[number]:
-            # A graph of one type forgets its vertices in the last kernel.
+            # With one type, the hop's last kernel clears the table; else `_finish` does.
             clears = is_last and not self.plan.is_typed and not self.plan.trees
             if not self._draw(step, clears=clears):
                 return False
@@ -182,7 +187,7 @@ class DeviceRun:
         drawing = self._room.drawing[step.dst]
         ids = self.topology.relations[step.relation].indices.dtype
         if not step.is_drawn:
-            # Rows without edges, of all vertices that could draw.
+            # An empty row for each vertex that could draw.
             indptr = self._whole(drawing + 1, self._dtype).zero_()
             indices = self._whole(0, self._dtype)
             empty = self._whole(0, ids)
@@ -222,11 +227,11 @@ class DeviceRun:
         return True
 
     def _finish(self) -> None:
-        """After the last hop: the edges of a subgraph, and no vertex is known any more."""
+        """After the last hop, write a subgraph's edges, and clear the tables of known vertices."""
         if self.plan.once:
             for relation in range(self.plan.num_relations):
                 self._put_edges(relation)
-        # The tables of trees are the batch's own.
+        # The hash tables of trees belong to this batch alone; see `hop` for a graph of one type.
         if self.plan.trees or (not self.plan.is_typed and self.plan.hops):
             return
         for number, known_at in enumerate(self.plan.known_at[-1]):
@@ -240,14 +245,14 @@ class DeviceRun:
                 )
 
     def ask(self) -> Sizes:
-        """Ask for what is known of the sizes after the work so far."""
+        """Start copying the state's sizes to the host, after the work enqueued so far."""
         count = self.plan.words
         words = self._accelerator.host_memory(count * 8).view(torch.int64)
         words.copy_(self._state[:count], non_blocking=True)
         return Sizes(words, self._accelerator.current_stream.record())
 
     def batch(self, sizes: Sizes) -> MiniBatch | Subgraph:
-        """The batch of a graph of one type, when its sizes are there."""
+        """The batch of a graph of one type, once ``sizes`` are on the host."""
         words = sizes.words
         parts = self.parts()
         counts = lengths(parts, words)
@@ -259,8 +264,10 @@ class DeviceRun:
     def typed_batch(
         self, sizes: Sizes, graph: Graph, seeds: Mapping[str, int]
     ) -> HeteroMiniBatch | Subgraph:
-        """The batch of a graph of several types, when its sizes are there; ``seeds`` are the
-        numbers of each type's."""
+        """The batch of a graph of several types, or in trees, once ``sizes`` are on the host.
+
+        ``seeds`` has the number of seeds of each type.
+        """
         words = sizes.words
         plan = self.plan
         ends = zip(self._nodes, plan.known_at[-1], strict=True)
@@ -303,8 +310,10 @@ class DeviceRun:
         return parts_of(dtypes, hops, once=self.plan.once)
 
     def buffers(self) -> list[Tensor]:
-        """Where :meth:`parts` are when all hops are drawn, some in wider numbers; enqueues the work
-        that tells vertices from their trees."""
+        """The buffers of :meth:`parts` once all hops are drawn; some have a wider dtype.
+
+        For trees, enqueues the division of vertex numbers into trees and ids.
+        """
         nodes = list(self._nodes)
         trees = []
         if self.plan.trees:
@@ -321,8 +330,11 @@ class DeviceRun:
         return buffers + trees
 
     def bounds(self, counts: Sequence[int]) -> list[int]:
-        """The most that each word of a batch's sizes can be, see ``Plan``, for so many seeds of each
-        type, where nothing reads a size before the end."""
+        """Upper bounds of a batch's sizes as state words (see ``Plan``), for ``counts`` seeds of
+        each type.
+
+        Only for plans without a step whose size is read.
+        """
         plan = self.plan
         words = [0] * plan.words
         words[plan.seeds_in] = counts
@@ -337,7 +349,11 @@ class DeviceRun:
         return words
 
     def _measure(self, step: Step, most: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Draws of each vertex, their ``indptr``, and begin and length of its row."""
+        """The number of edges that each vertex draws, their ``indptr``, and the start and length of
+        its row.
+
+        There are at most ``most`` vertices.
+        """
         edges = self.topology.relations[step.relation]
         plan = self.plan
         counts = self._whole(most, self._dtype)
@@ -346,7 +362,7 @@ class DeviceRun:
         since = plan.since[step.relation]
         launch(
             self._kernels.measure,
-            len(counts) // _BLOCK,  # one at least, which begins indptr
+            len(counts) // _BLOCK,  # at least one program, which writes indptr[0]
             *(edges.indptr, len(edges.indices), self._nodes[step.dst]),
             self._tables[step.dst].num_nodes,
             edges.indices if edges.times is None else edges.times,
@@ -366,7 +382,7 @@ class DeviceRun:
         return counts, indptr, starts, degrees
 
     def _pick(self, step: Step, drawn: _Drawn, starts: Tensor, degrees: Tensor) -> None:
-        """Choose edges, read their sources, and offer them places."""
+        """Pick edges, read their sources, and enter these into the table of known vertices."""
         picks = step.picks
         plan = self.plan
         edges = self.topology.relations[step.relation]
@@ -402,7 +418,7 @@ class DeviceRun:
                 BLOCK=_KEYED,
                 **kind,
                 num_warps=1,
-                # The CPU's sums are rounded after each product, too.
+                # The CPU rounds each product before adding it, so no fused multiply-add here.
                 enable_fp_fusion=False,
             )
             return
@@ -418,7 +434,7 @@ class DeviceRun:
         )
 
     def _relabel(self, step: Step, drawn: _Drawn, *, clears: bool) -> None:
-        """Local ids of the sources, in the order of first occurrence, and the new vertices."""
+        """Write local ids of the sources, numbered by first occurrence, and the new vertices."""
         most = len(drawn.indices)
         table = self._tables[step.src]
         nodes = self._nodes[step.src]
@@ -441,11 +457,11 @@ class DeviceRun:
             BLOCK=_BLOCK,
             ONCE=self.plan.once,
         )
-        # `_room` has gone on: it knows the vertices after this step.
+        # `_room` has advanced: its bounds are those after this step.
         count = self._room.known[step.src] if clears else min(most, table.size)
         launch(
             self._kernels.settle,
-            max(1, _programs(count)),  # one writes the sizes
+            max(1, _programs(count)),  # at least one program, which writes the sizes
             *(nodes, drawn.indptr, ranks, most, *at, step.edges_at, step.out_at, *table[:3]),
             CLEAR=clears,
             BLOCK=_BLOCK,
@@ -454,7 +470,7 @@ class DeviceRun:
         )
 
     def _put_edges(self, relation: int) -> None:
-        """The edges of one type of all hops of a subgraph, by both ends, and their ids."""
+        """Write both ends and the ids of a subgraph's edges of one type, over all hops."""
         plan = self.plan
         edge_ids = self.topology.relations[relation].edge_ids
         steps = [of_hop[relation] for of_hop in plan.hops]
@@ -484,8 +500,10 @@ class DeviceRun:
             )
 
     def _make_room(self, edges: int) -> None:
-        """Room for the vertices that may be found until a size is read again, with so many edges in
-        this step."""
+        """Grow buffers for the vertices that may be found until a size is read again.
+
+        ``edges`` is the size of this step.
+        """
         for number, most in enumerate(self._room.needs(edges)):
             nodes = self._nodes[number]
             if most > len(nodes):
@@ -503,14 +521,13 @@ class DeviceRun:
                     )
 
     def _arrays_of(self, used: list[tuple[Tensor, int, torch.dtype]]) -> list[Tensor]:
-        """The used parts of buffers, in the dtypes asked for."""
+        """The used parts of buffers, each given as buffer, length and wanted dtype."""
         if self._kept is None:
             return [self._cut(*buffer) for buffer in used]
         return self._copies(used)
 
     def _copies(self, used: list[tuple[Tensor, int, torch.dtype]]) -> list[Tensor]:
-        """Copies of the beginnings of buffers, in the dtypes asked for: one allocation and one
-        kernel a dtype."""
+        """Copies of the used parts, with one allocation and one kernel per dtype."""
         copies: dict[int, Tensor] = {}
         for wanted in {dtype for _, _, dtype in used}:
             places = [i for i, (_, _, dtype) in enumerate(used) if dtype == wanted]
@@ -522,19 +539,20 @@ class DeviceRun:
         return [copies[i] for i in range(len(used))]
 
     def _cut(self, buffer: Tensor, length: int, dtype: torch.dtype) -> Tensor:
-        """The beginning of a buffer, a copy where another dtype is asked for, or where most is
-        unused: batches wait."""
+        """The used part of a buffer. Copied for another dtype, or if much is unused, as several
+        batches may be waiting for the reader."""
         used = length * buffer.element_size()
         if buffer.dtype == dtype and (2 * used >= buffer.nbytes or buffer.nbytes - used <= _WASTE):
             return buffer[:length]
         return self._empty(length, dtype).copy_(buffer[:length])
 
     def _whole(self, length: int, dtype: torch.dtype) -> Tensor:
-        """Room for so many numbers, in whole programs, so that kernels need no masks; one at
-        least."""
+        """A buffer with room for ``length`` numbers, rounded up to whole programs (at least one),
+        so that kernels need no masks."""
         return self._empty(max(1, _programs(length)) * _BLOCK, dtype)
 
     def _empty(self, length: int, dtype: torch.dtype) -> Tensor:
+        # A kept run asks for the same buffers in the same order each time.
         if self._kept is None:
             return self._accelerator.empty((length,), dtype)
         if self._made == len(self._kept):
@@ -550,8 +568,16 @@ def copy_out(
     places: Sequence[tuple[int, int]],
     slab_at: int,
 ) -> None:
-    """Copy arrays of a batch to memory whose address is in word ``slab_at`` of its state: each to
-    its offset in bytes, cut where it has more numbers than have room."""
+    """Copy the arrays of a batch to a slab.
+
+    Args:
+        parts: The arrays; their lengths follow from the state.
+        buffers: Where they are.
+        state: The batch's state, int64, on the device.
+        places: For each, its offset in the slab in bytes and its maximum length; what is beyond
+            that is not copied.
+        slab_at: State word with the slab's address.
+    """
     from . import kernels
 
     for part, buffer, (offset, capacity) in zip(parts, buffers, places, strict=True):
@@ -579,12 +605,12 @@ def pad_out(
     ends: Tensor,
     edges: Sequence[int],
 ) -> None:
-    """:func:`copy_out` of blocks with padding behind what each hop has found.
+    """:func:`copy_out` for blocks, with padding after each hop's vertices and edges.
 
     Args:
-        parts, buffers, state, places, slab_at: See there.
-        ends: Where the vertices of each hop end with padding, int64, on the device.
-        edges: Edges of each hop with padding.
+        parts, buffers, state, places, slab_at: See :func:`copy_out`.
+        ends: Ends of each hop's vertices with padding, int64, on the device.
+        edges: Number of edges of each hop with padding.
     """
     from . import kernels
 
@@ -614,8 +640,10 @@ def pad_out(
 
 
 def most_known(plan: Plan, counts: Sequence[int], topology: Topology) -> list[int]:
-    """Vertices of each type that a batch of so many seeds may have: each seed has a place, and each
-    other vertex in each tree."""
+    """Maximum number of known vertices of each type, for ``counts`` seeds of each.
+
+    Repeated seeds each have a place; any other vertex has one, or one per tree.
+    """
     trees = sum(counts) if plan.trees else 1
     return [
         count + trees * len(table) for count, table in zip(counts, topology.tables, strict=True)
@@ -623,7 +651,8 @@ def most_known(plan: Plan, counts: Sequence[int], topology: Topology) -> list[in
 
 
 def _steps(count: int) -> int:
-    """Halvings of so many rows to one; few different ones, each of which is compiled."""
+    """Steps of a binary search over ``count`` rows, rounded up to few different numbers, as each is
+    compiled separately."""
     return count.bit_length() // 8 * 8 + 8
 
 

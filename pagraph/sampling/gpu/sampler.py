@@ -1,4 +1,4 @@
-"""DeviceSampler: neighbour sampling on an accelerator, bit for bit what the CPU samples."""
+"""DeviceSampler: neighbour sampling on an accelerator, with the CPU's batches bit for bit."""
 
 from __future__ import annotations
 
@@ -30,20 +30,19 @@ if TYPE_CHECKING:
     from ...system.budget import Budget
     from ..edge_values import EdgeField
 
-_SLOT_BYTES = 1 << 16  # 8000 seeds
-_RECORDED = 2  # runs: the device draws a batch while another one's sizes are on their way
+_SLOT_BYTES = 1 << 16  # about 8000 seeds
+_RECORDED = 2  # recorded runs: one samples while the sizes of the other are copied to the host
 
 
 @dataclass(frozen=True, eq=False)
 class SampledBatch:
-    """A mini-batch on its way on the sampler's stream.
+    """A mini-batch that was enqueued on the sampler's stream, with sizes already known.
 
     Attributes:
-        batch: Blocks, or a subgraph: all tensors on the device, ids in the seeds' dtype; its sizes
-            are known.
-        begun: Before the batch's first work.
-        ready: After its last; whoever reads the tensors elsewhere waits for it.
-        words: Its sizes, see ``Plan``.
+        batch: Blocks, or a subgraph. All tensors are on the device; ids have the dtype asked for.
+        begun: Event before the batch's work.
+        ready: Event after it. Wait for it before reading the tensors on another stream.
+        words: The batch's sizes as state words, see ``Plan``.
     """
 
     batch: Any
@@ -53,41 +52,40 @@ class SampledBatch:
 
 
 class DeviceSampler:
-    """Samples a graph of one type or several on an accelerator: uniformly, by weight, or by time;
-    the batches are those of ``sampler``, bit for bit (see weighted.py about weights).
+    """Samples a graph of one type or several on an accelerator: uniformly, by weight or by time.
 
-    Where the field of weights or times has been written to, or is another one, the graph is placed
-    and recorded again.
+    Batches are bit-identical to those of ``sampler`` (for weights see weighted.py). If the field of
+    weights or times is written or replaced, the graph is placed and recorded again.
 
-    Safe from any number of threads: their batches follow each other on :attr:`stream`. The host
-    waits once for a batch, for all its sizes at the end, and once more in a hop that takes all
-    neighbours or for which the most edges there can be would need large buffers; along several edge
-    types each counts as a hop. Batches without such hops and of the usual number of seeds are
-    recorded.
+    Thread-safe; all batches are enqueued on :attr:`stream`. The host waits once per batch, for its
+    sizes at the end. It also waits in each step that takes all neighbours, or whose largest
+    possible number of edges would need large buffers. Batches without such steps are recorded for
+    the usual number of seeds.
 
     Args:
         graph: The graph.
-        sampler: Of blocks, or of subgraphs that are not induced, with fan-outs up to 128, or -1.
+        sampler: A sampler of blocks, or of subgraphs that are not induced, with fan-outs of at most
+            128, or -1.
         accelerator: The device.
-        budget: Bytes of the device that the graph's arrays may take; see ``Topology.place``. Beside
-            it a batch needs 20 to 32 bytes for each edge that a hop may draw, and in trees 24 to 48
-            more for each vertex that it may find.
-        usual: Number, by vertex type where there are several, and dtype of most batches' seeds,
-            whose kernels are recorded now, in buffers that are kept for two batches; None: of no
-            batch. See ``Accelerator.recorded``.
-        field: Where the edges' weights and times come from. Default: the graph's own fields.
+        budget: Device memory for the graph's arrays, see ``Topology.place``. A batch needs another
+            20 to 32 bytes per edge that a hop may draw, and for trees 24 to 48 bytes per vertex
+            that it may find.
+        usual: Number (by vertex type if there are several) and dtype of most batches' seeds.
+            Batches of this shape are recorded now, with buffers for two. None: none are recorded.
+            See ``Accelerator.recorded``.
+        field: Returns the edges' weights and times. Default: the graph's own fields.
 
     Attributes:
-        placement: Where the graph's arrays are, in words.
-        nbytes: Bytes of the device that they and the table of vertices take.
-        stream: In which it draws: that of the rows.
+        placement: Where the graph's arrays are, as text.
+        nbytes: Device memory of the graph's arrays and the vertex table, in bytes.
+        stream: The stream on which it samples, and on which rows are read.
         is_by_fields: Whether edges are drawn by weights or times.
 
     Raises:
-        ValueError: The sampler or the graph is of a kind that only the CPU samples; what
-            ``Topology.place``, or the sampler of the fields of weights and times, refuses.
+        ValueError: Only the CPU supports this sampler or graph; or ``Topology.place``, or the check
+            of weights and times, raises it.
         MissingDependencyError: Triton is missing.
-        OutOfMemory: The device has no room for 4 bytes per vertex.
+        OutOfMemory: The device has no room for the vertex table, 4 bytes per vertex.
     """
 
     def __init__(
@@ -110,8 +108,8 @@ class DeviceSampler:
         self._graph = graph
         self._sampler = sampler
         self._accelerator = accelerator
-        # That of the rows: what uses the table of vertices, or rows while a cache shrinks, is in
-        # order without an event.
+        # Rows are read on this stream, too. So uses of the vertex table, and reads of rows while a
+        # cache shrinks, are ordered without events.
         self.stream = accelerator.stream("reading")
         self._ring = StagingRing(accelerator, slots=8, slot_bytes=_SLOT_BYTES)
         self._budget = budget
@@ -122,13 +120,14 @@ class DeviceSampler:
             counts = tuple(by_type.get(name, 0) for name in graph.node_types)
             self._usual = counts, dtype
         self.is_by_fields: bool = sampler.time is not None or sampler.prob is not None
-        # Guards what follows. Its holder may take a topology's lock, and wait for the stream.
+        # Guards what follows. Lock order: this one, then a topology's. Its holder may wait for the
+        # stream.
         self._placing = threading.Lock()
         self._placed: _Placed | None = None
         self._place(self._drawn_by())
 
     def _drawn_by(self) -> tuple[Drawn, ...]:
-        """What each edge type is drawn by now."""
+        """The edges of each type, with their current times and weights."""
         graph = self._graph
         sampler = self._sampler
         field = self._field or own_fields(graph)
@@ -143,7 +142,7 @@ class DeviceSampler:
         return tuple(drawn)
 
     def _place(self, drawn: tuple[Drawn, ...]) -> None:
-        """Place the graph and record the usual batches."""
+        """Place the graph on the device, and record batches of the usual shape."""
         sampler = self._sampler
         timed = None
         if isinstance(sampler, SubgraphSampler) and sampler.time is not None:
@@ -161,7 +160,7 @@ class DeviceSampler:
 
     @contextmanager
     def _in_use(self) -> Iterator[_Placed]:
-        """What a batch is drawn from, by the fields as they are now; kept in the ``with`` body."""
+        """The placed graph for the current fields; stays open in the ``with`` body."""
         with self._placing:
             placed = self._placed
             if placed is None:
@@ -180,7 +179,7 @@ class DeviceSampler:
             placed.topology.close()
 
     def _leave(self, topology: Topology) -> None:
-        """Close what no batch is drawn from any more, once those on their way are through."""
+        """Close a topology that was replaced, after the batches in flight."""
         with topology.lock, self.stream.use():
             passed = self.stream.record()
         passed.wait()
@@ -188,8 +187,8 @@ class DeviceSampler:
 
     @property
     def has_changed(self) -> bool:
-        """Whether the fields of weights or times are others than those that batches were drawn by
-        last; raises what ``sample`` does."""
+        """Whether weights or times have changed since the graph was placed; raises as
+        :meth:`sample`."""
         placed = self._placed
         return placed is not None and placed.topology.drawn != self._drawn_by()
 
@@ -204,15 +203,15 @@ class DeviceSampler:
 
         Args:
             seeds: Shape ``(batch,)``, int32 or int64, on the CPU; for a graph of several types a
-                mapping from vertex type to such tensors. Repeated seeds keep their own rows.
+                mapping from vertex type to such tensors. Repeated seeds keep their own places.
             key: Any 64-bit number; equal keys give equal batches.
-            dtype: Of ids in the batch, int32 or int64. Default: the seeds'.
-            seed_times: See ``SubgraphSampler.sample``, also for what is raised.
+            dtype: Dtype of ids in the batch, int32 or int64. Default: the seeds'.
+            seed_times: See ``SubgraphSampler.sample``, also for its errors.
 
         Raises:
-            KeyError: A vertex type that the graph does not have.
+            KeyError: The graph does not have a vertex type.
             IndexError: A seed is outside ``[0, num_nodes)`` of its type.
-            FormatError: The graph's arrays lead out of the graph (a damaged file).
+            FormatError: The graph's arrays point outside the graph (a damaged file).
             OutOfMemory: The device has no room for the batch.
             PipelineError: The sampler is closed.
             ValueError: A hop has 2**31 vertices and edges, or more.
@@ -234,9 +233,11 @@ class DeviceSampler:
     def entered(
         self, seeds: Tensor | Mapping[str, Tensor], seed_times: Any
     ) -> tuple[list[Tensor], Tensor | None]:
-        """What a batch's state has after its first words, see ``state_words``: the seeds of each
-        type, and the rows of limits, if there are any. Arguments and errors are those of
-        :meth:`sample`; seeds are in range."""
+        """The seeds of each vertex type and the rows of limits, as ``state_words`` takes them.
+
+        Arguments and errors are those of :meth:`sample`, but seeds are not checked. Limits are None
+        without times.
+        """
         if isinstance(seeds, Tensor):
             seeds = {self._graph.only_node_type: seeds}
         placed = self._placed
@@ -259,7 +260,7 @@ class DeviceSampler:
     def _trees(
         self, timed: TimedEdges | None, seeds: Mapping[str, Tensor], seed_times: Any
     ) -> tuple[Tensor, Tensor | None]:
-        """The tree of each seed, and the rows of limits of the trees, where there are times."""
+        """The tree of each seed, and the rows of limits of the trees; None without times."""
         if timed is None:
             return torch.arange(sum(map(len, seeds.values())), device="cpu"), None
         sampler = self._sampler
@@ -271,7 +272,7 @@ class DeviceSampler:
         return trees.of_seeds, torch.from_numpy(timed.limits(trees))
 
     def _in_trees(self, seeds: list[Tensor], trees_of: Tensor) -> list[Tensor]:
-        """The numbers of seeds in their trees, int64."""
+        """The seeds of each type as vertices of trees, ``tree * num_nodes + id``, int64."""
         graph = self._graph
         parts = torch.split(trees_of, [len(ids) for ids in seeds])
         return [
@@ -280,7 +281,7 @@ class DeviceSampler:
         ]
 
     def close(self) -> None:
-        """Give the device's memory back and unpin the host's; safe to call twice."""
+        """Free device memory and unpin host memory; safe to call twice."""
         with self._placing:
             placed = self._placed
             self._placed = None
@@ -295,7 +296,7 @@ class DeviceSampler:
 
     @property
     def topology(self) -> Topology | None:
-        """What batches are drawn from; None: the sampler is closed."""
+        """The graph on the device; None if the sampler is closed."""
         placed = self._placed
         return None if placed is None else placed.topology
 
@@ -306,33 +307,38 @@ class DeviceSampler:
 
     @contextmanager
     def enqueuing(self) -> Iterator[Topology | None]:
-        """Give work to the stream that draws, in the ``with`` body; None: the sampler is closed."""
+        """Hold the topology's lock and use the sampler's stream in the ``with`` body.
+
+        Yields the topology; None if the sampler is closed, or the graph was placed again meanwhile.
+        """
         placed = self._placed
         if placed is None:
             yield None
             return
         with placed.topology.lock, self.stream.use():
-            # It may have been closed, or placed anew, before the lock was there.
+            # Checked again under the lock.
             yield placed.topology if self._placed is placed else None
 
     @property
     def is_recorded(self) -> bool:
-        """Whether batches of the usual size are recorded."""
+        """Whether batches with the usual number of seeds are recorded."""
         return self._placed is not None and self._placed.recorded is not None
 
     @property
     def usual(self) -> tuple[Sequence[int], Plan]:
-        """The seeds of each type that most batches have, and the steps of these batches. Only where
-        they are recorded."""
+        """The number of seeds of each type in most batches, and the plan of these batches.
+
+        Only if they are recorded.
+        """
         assert self._usual is not None and self._placed is not None
         counts, _ = self._usual
         return counts, self._plan(self._placed, counts)
 
     def lend(self) -> DeviceRun | None:
-        """The buffers of one of the recorded runs, for work that is recorded otherwise; None where
-        there is none, or one has been lent. Waits for a batch that is made in them.
+        """Lend the buffers of one recorded run, for a caller that records its own launch.
 
-        They are of no use once its topology is not that of the sampler any more.
+        Waits if batches are being made in all of them. None if no run is recorded, or one is lent
+        already. Valid while the run's topology is :attr:`topology`.
         """
         placed = self._placed
         if placed is None or placed.recorded is None or placed.lent:
@@ -341,7 +347,7 @@ class DeviceSampler:
         return placed.lent[0]
 
     def _plan(self, placed: _Placed, counts: Sequence[int]) -> Plan:
-        """The steps of batches with seeds of these types."""
+        """The plan of batches with these numbers of seeds; depends on which are 0."""
         seeded = tuple(count > 0 for count in counts)
         if self._graph.is_homogeneous:
             seeded = (True,)
@@ -365,7 +371,7 @@ class DeviceSampler:
         return placed.plans[seeded]
 
     def _record(self, placed: _Placed) -> queue.SimpleQueue[RecordedRun] | None:
-        """Runs for the usual batches; None where there can be none, or no room for them."""
+        """Recorded runs for batches of the usual shape; None if they cannot be recorded."""
         if self._usual is None:
             return None
         counts, dtype = self._usual
@@ -375,12 +381,13 @@ class DeviceSampler:
             return None
         runs = queue.SimpleQueue[RecordedRun]()
         try:
-            # Where an evaluation makes the loader, others write to the buffers too.
+            # The loader may be made in inference mode, whose tensors could not be written outside.
             with torch.inference_mode(False):
                 for _ in range(_RECORDED):
                     runs.put(RecordedRun(self._accelerator, topology, plan, counts, dtype))
         except RuntimeError as error:
-            # Memory is short, or another capture is in the way: batches are the same without.
+            # Memory is short, or another capture is going on. Batches are the same without it, but
+            # the table may have known vertices left.
             topology.first.zero_()
             warnings.warn(
                 f"batches on {self._accelerator.device} are sampled kernel by kernel, which takes "
@@ -404,7 +411,7 @@ class DeviceSampler:
         sizes.wait()
         seeds = given.seeds
         if sizes.damaged:
-            # The CPU meets the same damage, and says where.
+            # The CPU samples the same batch, and raises an error that names the place.
             times: dict[str, Any] = {} if given.times is None else {"seed_times": given.times}
             self._sampler.sample(self._graph, seeds, given.key, field=self._field, **times)
             raise FormatError(
@@ -433,20 +440,20 @@ class DeviceSampler:
             whole = all(run.hop(hop) for hop in range(len(plan.hops)))
             return run, run.ask()
         finally:
-            if not whole:
+            if not whole:  # the last kernel, which clears the table, was not launched
                 placed.topology.first.zero_()
 
 
 class _Given(NamedTuple):
-    """What a batch is made of.
+    """The arguments of a batch.
 
     Attributes:
-        seeds: As they were given.
-        each: The seeds of each vertex type; in trees, their numbers there.
-        key: Of the random numbers.
-        dtype: Of ids in the batch.
-        limits: The rows of times that the trees' edges lie between; None: there are no times.
-        times: The seeds' own times, as they were given.
+        seeds: The seeds as the caller gave them.
+        each: The seeds of each vertex type; for trees, as vertices of trees.
+        key: Key of the random numbers.
+        dtype: Dtype of ids in the batch.
+        limits: Rows of time limits by tree; None without times.
+        times: The seeds' times as the caller gave them.
     """
 
     seeds: Tensor | Mapping[str, Tensor]
@@ -458,14 +465,14 @@ class _Given(NamedTuple):
 
 
 class _Placed(NamedTuple):
-    """A graph on the device by one version of its fields.
+    """A graph on the device, placed for one version of its fields.
 
     Attributes:
         topology: The graph.
-        timed: The times of its edges, where they are drawn by time.
-        plans: What is known of batches, by the vertex types that have seeds.
-        lent: The run that was lent, if one was.
-        recorded: Runs that draw from it; None: no batches are recorded.
+        timed: The times of its edges; None if they are not drawn by time.
+        plans: Plans, by which vertex types have seeds.
+        lent: The lent run; empty if none is lent.
+        recorded: Recorded runs that are free; None if no batches are recorded.
     """
 
     topology: Topology
@@ -476,10 +483,13 @@ class _Placed(NamedTuple):
 
 
 def _picks(graph: Graph, sampler: Any) -> list[list[int]]:
-    """The picks of a sampler that a device can follow, along each edge type in each hop; ValueError
-    if it cannot."""
+    """The picks per vertex in each hop along each edge type.
+
+    Raises:
+        ValueError: The device does not support the sampler.
+    """
     instead = "; use sampling_device='cpu'"
-    # A subclass may pick otherwise.
+    # Not isinstance: a subclass may pick in another way.
     if type(sampler) not in (NeighborSampler, SubgraphSampler):
         raise ValueError(
             f"sampling on a device needs a NeighborSampler, got {type(sampler).__name__}{instead}"
@@ -505,22 +515,22 @@ def _picks(graph: Graph, sampler: Any) -> list[list[int]]:
 
 
 class RecordedRun:
-    """A batch's whole way through the device in one launch, with its copies in and out, for so many
-    seeds.
+    """Samples batches with a fixed number of seeds by one recorded launch each, copies included.
 
-    A batch of three hops is 35 launches and allocations of 1.6 ms of Python (H100, measured), all
-    of which a training step competes with for the interpreter's lock; repeating them takes a tenth.
-    The buffers, for the largest sizes that a batch can have, are kept, and batches are copied out
-    of them: begin a next one when :meth:`batch` has been called.
+    A batch of three hops takes 35 launches and allocations, 1.6 ms of Python (H100), during which
+    a training step waits for the GIL. Replaying them takes a tenth of that. The buffers have room
+    for the largest possible batch and are reused: copy a batch out of them (``run.batch``) before
+    the next :meth:`begin`.
 
-    Call where the stream is in use on which it is to be repeated.
+    Make and replay it on the same stream.
 
     Args:
         accelerator, topology, plan, dtype: See ``DeviceRun``.
-        counts: Number of seeds of each type; one at least in all.
+        counts: Number of seeds of each type; at least one seed.
 
     Attributes:
-        run, plan: What is repeated, and what it draws.
+        run: The recorded run.
+        plan: Its plan.
 
     Raises:
         OutOfMemory: The device has no room for the buffers.
@@ -548,8 +558,8 @@ class RecordedRun:
 
     @staticmethod
     def fits(plan: Plan, counts: Sequence[int], topology: Topology) -> bool:
-        """Whether no hop of such batches has a size that the host must read first."""
-        # A kernel that runs now, to be recorded, reads vertex 0.
+        """Whether batches with these numbers of seeds can be recorded: no step waits for a size."""
+        # Recording runs the kernels once with vertex 0 as seed, which must exist.
         has_seeds = any(counts) and all(
             len(table) > 0 or not count
             for count, table in zip(counts, topology.tables, strict=True)
@@ -557,7 +567,7 @@ class RecordedRun:
         return has_seeds and plan.reads_no_size(counts, most_known(plan, counts, topology))
 
     def begin(self, seeds: Sequence[Tensor], key: int, limits: Tensor | None) -> Sizes:
-        """Enqueue the batch of ``seeds``, as many of each type as promised; see ``state_words``."""
+        """Enqueue a batch; arguments are those of ``state_words``, with ``counts`` seeds."""
         self._given.copy_(state_words(self.plan, seeds, key, limits))
         self._repeat()
         return Sizes(self._sizes, self._accelerator.current_stream.record())

@@ -246,24 +246,27 @@ class Room:
 
 
 def first_words(plan: Plan, counts: Sequence[int], key: int) -> list[int]:
-    """The words of a batch's state before its seeds: what its kernels begin with, by the number of
-    seeds of each type and the batch's key."""
+    """The state words before the seeds, as kernels expect them at first: the number of seeds of
+    each type, and the random key of each step, derived from the batch's key."""
     head = [0] * plan.words
     head[: len(counts) * ROW : ROW] = counts
     for hop, steps in enumerate(plan.hops):
         for step in steps:
-            # Along the first type as in a graph of one type.
+            # The first edge type has the key that a graph of one type has.
             own = (step.relation,) if step.relation else ()
             of_step = derive_key(key, hop, *own)
-            head[step.key_at] = of_step - (of_step >> 63 << 64)  # the same bits, signed
+            head[step.key_at] = of_step - (of_step >> 63 << 64)  # the same 64 bits, as signed
     return head
 
 
 def state_words(
     plan: Plan, seeds: Sequence[Tensor], key: int, limits: Tensor | None = None
 ) -> Tensor:
-    """A batch's state on the CPU, int64: :func:`first_words`, the seeds of each type, and rows of
-    ``limits``, one number a tree, each as long as there are seeds."""
+    """A batch's state on the CPU, int64, 1-D.
+
+    It has :func:`first_words`, the seeds of each type, and the rows of ``limits``, of shape
+    ``(plan.limits, trees)``. Each row has room for one tree per seed.
+    """
     head = first_words(plan, [ids.shape[0] for ids in seeds], key)
     words = [torch.tensor(head, device="cpu"), *[ids.long() for ids in seeds]]
     if plan.limits:
@@ -275,10 +278,14 @@ def state_words(
 
 
 class Sizes:
-    """Sizes of a batch on their way to the host, there after ``event``; :meth:`wait` first.
+    """Sizes of a batch that are being copied to the host.
+
+    Args:
+        sent: Pinned memory that they are copied to, int64.
+        event: The copy is complete after it.
 
     Attributes:
-        words: The state without seeds.
+        words: The state without seeds; empty before :meth:`wait`.
     """
 
     def __init__(self, sent: Tensor, event: Event) -> None:
@@ -287,23 +294,23 @@ class Sizes:
         self.words: list[int] = []
 
     def wait(self) -> None:
-        """Block the calling thread until they are there."""
+        """Block the calling thread until the sizes are on the host."""
         self._event.wait()
         self.words = self._sent.tolist()
 
     @property
     def damaged(self) -> bool:
-        """Whether the graph's arrays were found to lead out of the graph."""
+        """Whether the graph's arrays point outside the graph."""
         return bool(self.words[DAMAGED])
 
 
 class Part(NamedTuple):
-    """An array of a batch.
+    """An array of a batch, and how its length follows from the state.
 
     Attributes:
-        dtype: Of its numbers.
-        count_at, hops, step, times, more: How many it has: the sum of this word of the state and of
-            those of the hops after it, each ``step`` words further, times ``times``, and ``more``.
+        dtype: Dtype of the array.
+        count_at, hops, step, times, more: Its length is the sum of ``hops`` words of the state,
+            ``step`` words apart from ``count_at`` on, times ``times``, plus ``more``.
     """
 
     dtype: torch.dtype
@@ -315,9 +322,11 @@ class Part(NamedTuple):
 
 
 def parts_of(dtypes: Sequence[torch.dtype], hops: int, *, once: bool) -> list[Part]:
-    """The arrays of a batch of one vertex type: its vertices, then of each hop's block ``indptr``,
-    ``indices`` and ``positions``, that of the seeds first; with ``once`` the ends of all edges of a
-    subgraph and their ids."""
+    """The arrays of a batch of one vertex type.
+
+    First the vertices. Then ``indptr``, ``indices`` and ``positions`` of each hop's block, the
+    seeds' block first; or with ``once`` (subgraphs) both ends of all edges, and their ids.
+    """
     parts = [Part(dtypes[0], hops * ROW)]
     if once:
         ends, numbers = dtypes[1:]
@@ -331,14 +340,15 @@ def parts_of(dtypes: Sequence[torch.dtype], hops: int, *, once: bool) -> list[Pa
 
 
 def typed_parts_of(plan: Plan, dtype: torch.dtype, positions: Sequence[torch.dtype]) -> list[Part]:
-    """The arrays of a batch over several types, or in trees: the vertices of each type, then those
-    of :func:`parts_of` for each step, or of a subgraph for each edge type, and the trees of the
-    vertices of each type, if there are any.
+    """The arrays of a batch over several types, or in trees.
+
+    First the vertices of each type. Then the arrays of :func:`parts_of` for each step, or for each
+    edge type of a subgraph. For trees, last the tree of each vertex, by vertex type.
 
     Args:
-        plan: What is drawn.
-        dtype: Of ids.
-        positions: Of each edge type's positions.
+        plan: The steps of the batch.
+        dtype: Dtype of ids.
+        positions: Dtype of positions for each edge type.
     """
     known = plan.known_at[-1]
     parts = [Part(dtype, at) for at in known]
@@ -358,7 +368,7 @@ def typed_parts_of(plan: Plan, dtype: torch.dtype, positions: Sequence[torch.dty
 
 
 def lengths(parts: Sequence[Part], words: Sequence[int]) -> list[int]:
-    """How many numbers each array has, by the state of a batch."""
+    """The length of each array, from a batch's state words."""
     return [
         sum(words[at : at + hops * step : step]) * times + more
         for _, at, hops, times, more, step in parts
@@ -366,8 +376,12 @@ def lengths(parts: Sequence[Part], words: Sequence[int]) -> list[int]:
 
 
 def words_of(known: Sequence[int], edges: Sequence[int]) -> list[int]:
-    """Words of a batch's state that say its sizes: vertices known before each hop and at the end,
-    edges of each hop."""
+    """State words of a batch of one type with these sizes; the others are 0.
+
+    Args:
+        known: Number of known vertices before each hop and at the end.
+        edges: Number of edges of each hop.
+    """
     words = [0] * (len(known) * ROW)
     words[::ROW] = known
     words[1 : len(edges) * ROW : ROW] = edges
@@ -375,7 +389,7 @@ def words_of(known: Sequence[int], edges: Sequence[int]) -> list[int]:
 
 
 def blocks_of(arrays: Sequence[Tensor], words: Sequence[int], hops: int) -> MiniBatch:
-    """The batch of the arrays of :func:`parts_of`, by the state's words with its sizes."""
+    """A batch of blocks from the arrays of :func:`parts_of` and the state words."""
     nodes = arrays[0]
     blocks = []
     for hop in range(hops - 1, -1, -1):
@@ -387,7 +401,7 @@ def blocks_of(arrays: Sequence[Tensor], words: Sequence[int], hops: int) -> Mini
 
 
 def subgraph_of(arrays: Sequence[Tensor], words: Sequence[int], hops: int) -> Subgraph:
-    """The same of a subgraph."""
+    """A subgraph from the arrays of :func:`parts_of` and the state words."""
     nodes, edge_index, numbers = arrays[:3]
     ends = [0, *accumulate(words[1 : hops * ROW : ROW])]
     sampled = SampledEdges(edge_index.view(2, ends[-1]), numbers, ends)
@@ -406,8 +420,15 @@ def typed_blocks_of(
     arrays: Sequence[Tensor],
     words: Sequence[int],
 ) -> HeteroMiniBatch:
-    """The batch over several types of the arrays of :func:`typed_parts_of`; ``seeds`` are the
-    numbers of each type's."""
+    """A batch of blocks over several types from the arrays of :func:`typed_parts_of`.
+
+    Args:
+        plan: The steps of the batch.
+        graph: The graph.
+        seeds: Number of seeds of each type that has some.
+        arrays: The arrays.
+        words: The state words.
+    """
     types = graph.node_types
     nodes = dict(zip(types, arrays, strict=False))
     of_steps = arrays[len(types) :]
@@ -434,7 +455,7 @@ def typed_subgraph_of(
     arrays: Sequence[Tensor],
     words: Sequence[int],
 ) -> Subgraph:
-    """The same of a subgraph: its arrays are those of :func:`typed_parts_of`."""
+    """A subgraph from the arrays of :func:`typed_parts_of`; see :func:`typed_blocks_of`."""
     types = graph.node_types
     nodes = dict(zip(types, arrays, strict=False))
     edges = {}

@@ -1,4 +1,4 @@
-"""Topology: the edges of a graph as a device draws from them, on it or in pinned host memory."""
+"""Topology: a graph's edges for a device's kernels, on the device or in pinned host memory."""
 
 from __future__ import annotations
 
@@ -28,22 +28,23 @@ _PLACEMENTS = {
     "pinned": (),
 }
 
-# Of these a draw reads few numbers at random, so they come after what it reads of every edge.
+# Placed after `indptr` and `indices`, which every drawn edge reads; of these few numbers are read.
 _DRAWN_BY = ("times", "origin", "weights", "sums", "guide")
 _WORDS = dict.fromkeys(_DRAWN_BY, "weights") | {"edge_ids": "ids", "times": "times"}
 
-_placing = threading.Lock()  # guards what follows, and the users of each
+_placing = threading.Lock()  # guards `_placed`, and `users` of each topology
 _placed: weakref.WeakKeyDictionary[CSC, list[weakref.ref[Topology]]] = weakref.WeakKeyDictionary()
 
 
 class Drawn(NamedTuple):
-    """What the edges of one type are drawn by, beside the fan-out. Nothing is equal to it that was
-    made of another version of the fields.
+    """The edges of one type with their times and weights.
+
+    Compared by identity of these, so it differs for each version of the fields.
 
     Attributes:
         csc: The edges.
-        times: Their times; None: they have none.
-        weights: Their weights; None: all alike.
+        times: Their times, if any.
+        weights: Their weights; None: all are equal.
     """
 
     csc: CSC
@@ -51,7 +52,7 @@ class Drawn(NamedTuple):
     weights: EdgeWeights | None = None
 
     def rows(self) -> dict[str, Tensor]:
-        """``indptr`` and ``indices`` in host memory, see :class:`DeviceEdges`."""
+        """``indptr`` and ``indices`` of :class:`DeviceEdges`, in host memory."""
         csc = self._in_order
         kept = None if self.weights is None else self.weights.kept
         if kept is None:
@@ -59,12 +60,12 @@ class Drawn(NamedTuple):
         return {"indptr": kept.indptr, "indices": csc.indices[kept.indices.long()]}
 
     def ids(self) -> Tensor | None:
-        """The same of ``edge_ids``."""
+        """``edge_ids`` of :class:`DeviceEdges`, in host memory, if any."""
         ids = self._in_order.edge_ids
         return None if ids is None else ids.contiguous()
 
     def more(self) -> dict[str, Tensor]:
-        """The same of what edges are drawn by."""
+        """The other arrays of :class:`DeviceEdges`, in host memory."""
         more = {}
         if self.times is not None:
             more["times"] = self.times.values
@@ -83,18 +84,20 @@ class Drawn(NamedTuple):
 
 @dataclass(eq=False)
 class DeviceEdges:
-    """The edges of one type for the kernels of one device. All arrays are on it or pinned.
+    """The edges of one type for the kernels of one device. Arrays are on it or in pinned memory.
+
+    Edges of weight 0 are left out. With times, each row is sorted by time.
 
     Attributes:
-        indptr: Shape ``(num_dst + 1,)``.
-        indices: Shape ``(num_edges,)``, the same dtype. Without edges of weight 0; rows are in the
-            order of time where there are times.
-        src, dst: Numbers of the vertex types that they come from and lead to.
-        edge_ids: The user's id of each edge; None: its position, or they were not asked for.
-        times: Shape ``(num_edges,)``, int32 or int64, see ``EdgeTimes``; None: edges have none.
-        origin: Shape ``(num_edges,)``: where each edge is among those of the graph, if some have a
-            weight of 0. ``edge_ids`` are of the graph's.
-        weights, sums, guide: See ``EdgeWeights``; None: all alike.
+        indptr: Shape ``(num_dst + 1,)``, int32 or int64.
+        indices: Shape ``(num_edges,)``, the same dtype.
+        src, dst: Numbers of the source's and the destination's vertex types.
+        edge_ids: The user's id for each position in the graph; None: ids are positions, or are not
+            needed.
+        times: Shape ``(num_edges,)``, int32 or int64, see ``EdgeTimes``; None without times.
+        origin: Shape ``(num_edges,)``: the position of each edge in the graph; None if no edge is
+            left out.
+        weights, sums, guide: See ``EdgeWeights``; None: all are equal.
     """
 
     indptr: Tensor
@@ -111,22 +114,23 @@ class DeviceEdges:
 
 @dataclass(eq=False)
 class Topology:
-    """A graph's edges for the kernels of one device, and its table of vertices; made by
-    :meth:`place`, or for several samplers of one graph by :meth:`shared`.
+    """A graph's edges for the kernels of one device, and its vertex table.
+
+    Made by :meth:`place`, or by :meth:`shared` for several samplers of one graph.
 
     Attributes:
         relations: The edges, by number of the edge type.
-        first: Shape ``(vertices of all types,)``, int32, on the device, zero but while a batch is
-            sampled.
-        tables: The part of it that each vertex type has.
+        first: The vertex table, shape ``(vertices of all types,)``, int32, on the device. All 0
+            except while a batch is sampled; see kernels.py.
+        tables: The parts of ``first`` by vertex type.
         placement: "device", "indptr on the device, indices pinned" or "pinned".
         nbytes: Bytes on the device.
-        pins: The pins of host memory, released by :meth:`close`.
-        device: That of the arrays.
-        budget: By which they were placed.
-        drawn: What they were placed from.
-        lock: Held while a batch's work is enqueued: batches share the table of vertices.
-        users: Samplers that have not called :meth:`close`.
+        pins: Pins of host memory, released by :meth:`close`.
+        device: The device.
+        budget: The budget by which arrays were placed.
+        drawn: The edges that were placed.
+        lock: Held while a batch is enqueued, since batches share the vertex table.
+        users: Number of samplers that have not called :meth:`close`.
     """
 
     relations: list[DeviceEdges]
@@ -149,17 +153,18 @@ class Topology:
         accelerator: Accelerator,
         budget: Budget | None,
     ) -> Topology:
-        """:meth:`place`, or what another sampler has placed: all of it, or by an equal budget.
+        """A topology that another sampler has placed, else a new one by :meth:`place`.
 
-        A training and a validation loader would take the memory twice otherwise, and "auto" of the
-        second half of what the first left.
+        Shared if it was placed with an equal budget, or is on the device as a whole. Else a
+        training and a validation loader would take the memory twice, and "auto" of the second would
+        be half of what the first one left.
         """
         with _placing:
             known = _placed.setdefault(drawn[0].csc, [])
             for topology in [reference() for reference in known]:
                 if topology is None or not topology.users or topology.device is not accelerator:
                     continue
-                # A CSC is equal to itself alone, and so are times and weights.
+                # CSCs, times and weights compare by identity.
                 if topology.drawn != drawn:
                     continue
                 if topology.budget == budget or topology.placement == "device":
@@ -178,24 +183,22 @@ class Topology:
         accelerator: Accelerator,
         budget: Budget | None,
     ) -> Topology:
-        """Place as much on the device as the budget allows, and pin the rest; call where a stream
-        is in use.
+        """Place as many arrays on the device as the budget allows, and pin the others.
 
-        The table of vertices is on the device in any case, since kernels write it without order;
-        then comes what an edge drawn reads first, ``indptr``, then ``indices``. Where memory runs
-        out, more is pinned.
+        The vertex table is always on the device, as kernels write it at random. Then comes
+        ``indptr``, then ``indices``, in the order in which a drawn edge reads them. If an upload
+        runs out of memory, fewer arrays are placed. Work is enqueued on the current stream.
 
         Args:
             graph: The graph.
-            drawn: What is drawn of each of its edge types, by destination or by source.
+            drawn: The edges of each edge type, by destination or by source.
             accelerator: The device.
-            budget: Bytes that the arrays and the table may take; a share means one of the arrays,
-                the table on top; "auto" half of what is free; None pins both arrays.
+            budget: Device memory for the arrays and the table. A share is one of the arrays alone,
+                without the table; "auto" is half of the free memory; None pins all arrays.
 
         Raises:
-            ValueError: The budget is above what is free, or host memory that does not fit cannot be
-                pinned.
-            OutOfMemory: Not even the table fits.
+            ValueError: The budget is above the free memory, or host memory cannot be pinned.
+            OutOfMemory: The table does not fit.
         """
         every = [of_type.rows() for of_type in drawn]
         arrays = {name: [rows[name] for rows in every] for name in ("indptr", "indices")}
@@ -246,14 +249,15 @@ class Topology:
         raise AssertionError("the last placement needs no memory")
 
     def place_edge_ids(self) -> None:
-        """Have the ids of edges in reach, for samplers that return them; call where a stream is in
-        use. Raises as :meth:`place` does."""
+        """Place or pin the edges' ids, for samplers that return them; raises as :meth:`place`."""
         if all(edges.edge_ids is None for edges in self.relations):
             self._place_more("edge_ids", [of_type.ids() for of_type in self.drawn])
 
     def _place_more(self, name: str, arrays: Sequence[Tensor | None]) -> None:
-        """Place an array of each edge type that has one: on the device where it has all else and
-        the budget has room, pinned in other cases."""
+        """Place an array of each edge type that has one.
+
+        On the device if all arrays before it are there and the budget allows; else pinned.
+        """
         for edges, array in zip(self.relations, arrays, strict=True):
             if array is None:
                 continue
@@ -272,8 +276,10 @@ class Topology:
             self.pins = (*self.pins, pin)
 
     def _room(self, more: int) -> int:
-        """Bytes that the budget leaves, of which arrays of ``more`` bytes are a part; "auto": half
-        of what is free now."""
+        """Bytes that the budget still allows, when ``more`` bytes of arrays are to be placed.
+
+        A share counts these arrays, too; "auto" is half of what is free now.
+        """
         if self.budget is None:
             return 0
         free, _ = self.device.free_bytes()
@@ -284,13 +290,12 @@ class Topology:
         return min(free, limit - self.nbytes)
 
     def open(self) -> None:
-        """Have one more user, who calls :meth:`close`."""
+        """Add a user, which must call :meth:`close`."""
         with _placing:
             self.users += 1
 
     def close(self) -> None:
-        """Unpin the host's memory once its last sampler is closed, which must launch no kernel any
-        more."""
+        """Remove a user; the last one unpins host memory, and must launch no kernel afterwards."""
         with _placing:
             self.users -= 1
             if self.users:
@@ -305,7 +310,7 @@ def _limit(
     accelerator: Accelerator,
     budget: Budget | None,
 ) -> int:
-    """Bytes that the arrays and the table may take."""
+    """Device memory that the arrays and the table may take, in bytes."""
     if budget is None:
         return 0
     free, total = accelerator.free_bytes()
@@ -334,7 +339,7 @@ def _pinned(
     accelerator: Accelerator,
     budget: Budget | None,
 ) -> tuple[Pin, ...]:
-    """Pins of the arrays that are not placed on the device."""
+    """Pin the arrays that are not placed on the device; all or none."""
     pins = {
         name: [accelerator.pin(array) for array in of_name]
         for name, of_name in arrays.items()
@@ -346,7 +351,7 @@ def _pinned(
         for pin in every:
             if pin is not None:
                 pin.release()
-        # What lies before a refused array is placed on the device with it.
+        # Arrays are placed in order, so those before a refused one need room on the device, too.
         needed = first.nbytes + _nbytes(arrays["indptr"])
         if "indices" in refused:
             needed += _nbytes(arrays["indices"])

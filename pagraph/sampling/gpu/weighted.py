@@ -1,12 +1,11 @@
-"""GPU kernel of weighted picks: the CPU's draws and keys of ``sampling/kernels/weighted.py``.
+"""GPU kernel of weighted picks: the draws and keys of the CPU's ``sampling/kernels/weighted.py``.
 
-A program, which is one warp, picks for one vertex, whose picks are a row of registers. Draws are
-made side by side, and taken in order. Keys are those of a block of edges at once: its edges go to
-the heap one by one, in order, and an edge that is above all keys in the heap is passed over with
-its block. So a heap is the same as on the CPU, and so is the order of picks.
+A program is one warp and picks for one vertex; the picks are a row of registers. Draws are made in
+parallel and accepted in order. Keys are computed for a block of edges at once; edges that may enter
+the heap do so one by one, in order. So the heap, and the order of picks, are the CPU's.
 
-Random numbers are the CPU's to the bit. Logarithms, and sums that a compiler contracts, may differ
-in their last bit. A pick is another one only if its random number, of 52 bits, falls between the
+Random numbers are bit-identical to the CPU's. Logarithms, and sums that a compiler contracts, may
+differ in the last bit. Then a pick differs only if its random number of 52 bits falls between the
 two results: about once in 10**14 picks.
 """
 
@@ -26,20 +25,20 @@ _EDGES_PER_DRAW = tl.constexpr(16)
 
 @triton.jit
 def _unit(base, j):
-    """See ``draw_unit`` of the CPU."""
+    """``draw_unit`` of the CPU."""
     random = _mix(base + j.to(tl.uint64) * _B) >> 12
     return (random.to(tl.int64).to(tl.float64) + 0.5) * _UNIT
 
 
 @triton.jit
 def _at(values, column, i):
-    """One number of a row of registers."""
+    """Element ``i`` of a row of registers."""
     return tl.sum(tl.where(column == i, values, tl.zeros_like(values)), axis=0)
 
 
 @triton.jit
 def _total(weights, start, end):
-    """See the CPU's; the order of additions counts."""
+    """``_total`` of the CPU; added in the same order, for the same rounding."""
     total = start.to(tl.float64) * 0.0
     for e in range(start, end):
         total += tl.load(weights + e).to(tl.float64)
@@ -48,15 +47,14 @@ def _total(weights, start, end):
 
 @triton.jit
 def _edge_of(u, wanted, weights, sums, guide, start, end, first, last):
-    """The edges of a row at ``u`` of its total, each in proportion to its weight; see ``draw_edge``
-    of the CPU."""
+    """The edges at the shares ``u`` of a row's total weight; ``draw_edge`` of the CPU."""
     low = start + tl.zeros_like(u).to(tl.int64)
     high = end + tl.zeros_like(low)
     if first < last:
         x = u * tl.load(sums + last - 1)
         slot = first + (u * (last - first).to(tl.float64)).to(tl.int64)
         group = first + tl.load(guide + slot, mask=wanted, other=0).to(tl.int64)
-        # Beyond only where the row is no longer the one that the guide was made for.
+        # Beyond only if the row has changed since the guide was made.
         group = tl.minimum(group, last - 1)
         goes_on = wanted.to(tl.int32)
         while tl.max(goes_on, axis=0) > 0:
@@ -69,7 +67,7 @@ def _edge_of(u, wanted, weights, sums, guide, start, end, first, last):
         high = tl.where(group == last - 1, high, (group + 1) << _SHIFT)
     else:
         x = u * _total(weights, start, end)
-    # The last edge is not compared: rounding may leave a rest of x after all weights.
+    # Not beyond the last edge: rounding may leave x above 0 after all weights.
     goes_on = (wanted & (low < high - 1)).to(tl.int32)
     while tl.max(goes_on, axis=0) > 0:
         weight = tl.load(weights + low, mask=goes_on > 0, other=0).to(tl.float64)
@@ -82,7 +80,8 @@ def _edge_of(u, wanted, weights, sums, guide, start, end, first, last):
 
 @triton.jit
 def _take(drawn, count, chosen, free, wanted, column):
-    """Add the first ``count`` of the draws, in order and each once, until there are ``wanted``."""
+    """Add the first ``count`` draws to the picks, in order and without repeats, up to ``wanted``
+    picks."""
     j = count * 0
     while (j < count) & (free < wanted):
         e = _at(drawn, column, j)
@@ -96,7 +95,7 @@ def _take(drawn, count, chosen, free, wanted, column):
 
 @triton.jit
 def _ascending(chosen, count, column):
-    """The first ``count`` picks in order."""
+    """The first ``count`` picks in ascending order."""
     largest = tl.zeros_like(chosen) + (2**62)
     left = tl.where(column < count, chosen, largest)
     ordered = chosen
@@ -109,7 +108,7 @@ def _ascending(chosen, count, column):
 
 @triton.jit
 def _push(keys, chosen, free, i, key, e, column):
-    """See the CPU's: enter a key at the end of a heap of ``i``, the largest at its top."""
+    """``_push`` of the CPU: add a key to a heap of ``i`` keys with the largest at its top."""
     up = (i - 1) >> 1
     while (i > 0) & (_at(keys, column, up) < key):
         keys = tl.where(column == i, _at(keys, column, up), keys)
@@ -123,8 +122,7 @@ def _push(keys, chosen, free, i, key, e, column):
 
 @triton.jit
 def _larger_child(keys, column, i, count):
-    """Where the larger of the keys below place ``i`` of a heap is; ``count`` or more: there is
-    none."""
+    """The place of the larger child of place ``i`` in a heap; ``count`` or more if it has none."""
     left = 2 * i + 1
     is_right = (left + 1 < count) & (_at(keys, column, left + 1) > _at(keys, column, left))
     return left + is_right.to(tl.int64)
@@ -132,7 +130,7 @@ def _larger_child(keys, column, i, count):
 
 @triton.jit
 def _replace_largest(keys, chosen, free, count, key, e, column):
-    """See the CPU's."""
+    """``_replace_largest`` of the CPU."""
     i = count * 0
     down = _larger_child(keys, column, i, count)
     while (down < count) & (_at(keys, column, down) > key):
@@ -148,8 +146,8 @@ def _replace_largest(keys, chosen, free, count, key, e, column):
 
 @triton.jit
 def _by_keys(base, weights, start, end, chosen, free, wanted, column, BLOCK: tl.constexpr):
-    """Fill the picks up to ``wanted`` with the edges of the smallest keys, but for those that were
-    picked before; see ``_pick_by_keys`` of the CPU."""
+    """Fill the picks up to ``wanted`` with the unpicked edges that have the smallest keys;
+    ``_pick_by_keys`` of the CPU."""
     lane = tl.arange(0, BLOCK).to(tl.int64)
     keys = tl.zeros_like(column).to(tl.float64)
     room = wanted - free
@@ -163,11 +161,11 @@ def _by_keys(base, weights, start, end, chosen, free, wanted, column, BLOCK: tl.
         u = _unit(base, e - start + _KEYS)
         weight = tl.load(weights + e, mask=waits, other=1).to(tl.float64)
         top = _at(keys, column, 0)
-        # Since -log(1 - u) >= u, most edges are refused without a logarithm.
+        # Since -log(1 - u) >= u, this rejects most edges without a logarithm.
         may = (waits & ((count < room) | (u < top * weight))).to(tl.int64)
         while tl.max(may, axis=0) > 0:
             place = tl.min(tl.where(may > 0, lane, BLOCK), axis=0)
-            # 1 - u is as uniform as u, and never 0.
+            # 1 - u is uniform like u and never 0, and the bound above holds for it.
             key = -tl.log(1.0 - _at(u, lane, place)) / _at(weight, lane, place)
             if count < room:
                 keys, chosen = _push(keys, chosen, free, count, key, begin + place, column)
@@ -188,7 +186,7 @@ def _picks_of_row(
     base, weights, sums, guide, start, degree, k, column,
     REPLACE: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """The positions of ``k`` picks from a row, in the order of the CPU's."""
+    """The positions of ``k`` picks from a row, in the CPU's order."""
     end = start + degree
     first_group = (start + _CHUNK - 1) >> _SHIFT
     last_group = end >> _SHIFT
@@ -201,10 +199,10 @@ def _picks_of_row(
             )  # fmt: skip
     elif k < degree:
         free = k * 0
-        # Not so few edges that most would come again.
+        # In rows with few edges per pick, most draws would be repeats.
         if (first_group < last_group) & (2 * k <= degree) & (k <= _SCAN_LIMIT):
             j = k * 0
-            # As many draws as picks, and then only so many that keys would not have cost more.
+            # Beyond this many draws, keys of all edges cost less.
             most = 2 * k + degree // _EDGES_PER_DRAW
             while (j < most) & (free < k):
                 drawn = _edge_of(
@@ -232,16 +230,16 @@ def pick_weighted(
     FANOUT: tl.constexpr, K: tl.constexpr, REPLACE: tl.constexpr, BLOCK: tl.constexpr,
     ONCE: tl.constexpr = False, TREES: tl.constexpr = False, HAS_ORIGIN: tl.constexpr = False,
 ):  # fmt: skip
-    """Picks of one vertex in proportion to the weights of its edges, which are above 0.
+    """Pick edges of one vertex in proportion to their weights, which are above 0.
 
     Args:
         weights, sums, guide: See ``EdgeWeights``.
-        K: A power of two, ``FANOUT`` or more.
-        BLOCK: Edges whose keys are found at once.
+        K: A power of two >= ``FANOUT``.
+        BLOCK: Number of edges whose keys are computed at once.
     """
     i = tl.program_id(0).to(tl.int64)
     frontier, drawing = _frontier(state, begin_at, end_at, ONCE)
-    # Launched for the most vertices that there can be: who is not there costs nothing.
+    # Launched for the largest possible number of vertices; programs without one end here.
     if i < drawing:
         v = tl.load(nodes + frontier + i).to(tl.int64)
         start = tl.load(starts + i).to(tl.int64)

@@ -1,45 +1,44 @@
-"""Kernels that sample a whole mini-batch: every hop of uniform or weighted picks along all edge
-types, in one call.
+"""Kernels that sample a whole mini-batch in one call: all hops of uniform or weighted picks along
+all edge types.
 
-They compose the kernels of single hops, so that passes, prefetching and results are the same. This
+They call the kernels of single hops, so that passes, prefetching and results are the same. This
 saves the per-call overhead and the GIL hand-over of each kernel. :func:`draw` works in scratch
-memory alone; then the size of the result is known, and :func:`put_blocks` or :func:`put_subgraph`
-writes it.
+memory. Then the size of the result is known, and :func:`put_blocks` or :func:`put_subgraph` writes
+it.
 
-The arguments that all share:
+Common arguments:
 
 - ``csc``: for each edge type the addresses of ``indptr``, ``indices`` and ``edge_ids`` (0: none),
-  and the numbers of edges, destinations and sources; ``like`` is an array of the dtype of the first
+  and the numbers of edges, destinations and sources. ``like`` is an array of the dtype of the first
   two, ``like_ids`` of the third.
-- ``fanouts`` by hop and edge type; ``ends``: the numbers of the vertex types of both ends of each
-  edge type.
-- ``of_types``: for each vertex type, and one more, the number of vertices, and where its nodes, its
-  hash table and its places begin in scratch; a place of -1 says that it has a hash table.
-- ``weights``: None where all types are drawn from uniformly, for which less is compiled. Else a
-  table, arrays of the dtypes of weights, sums and guides, and scratch of weighted picks. The table
-  has for each edge type the addresses of its weights, sums and guide (0: its edges weigh the same),
-  of the ``indptr`` and the positions of the edges of positive weight (0: all are positive), and the
-  number of these.
-- ``work``: scratch of int64, and ``ids``: scratch of the graph's id dtype.
-- ``room``: how these two are divided. Six numbers, whose places in the tuple are the constants
-  ``ROWS`` to ``POSITIONS``::
+- ``fanouts``: by hop and edge type. ``ends``: for each edge type, the numbers of its source and
+  destination vertex types.
+- ``of_types``: for each vertex type, and a last row for the ends, the number of vertices, and where
+  its nodes, its hash table and its direct table (*places*) begin in scratch; -1 for the last one:
+  the type has a hash table.
+- ``weights``: None if all types are drawn from uniformly, for which less is compiled. Else a tuple:
+  a table, arrays of the dtypes of weights, sums and guides, scratch of weighted picks, and a
+  renewal. For each edge type the table has the addresses of its weights, sums and guide (0: its
+  edges have equal weights), the addresses of the ``indptr`` and the positions of its edges of
+  positive weight (0: all are positive), and the number of these.
+- ``work``: scratch of int64. ``ids``: scratch of the graph's id dtype.
+- ``room``: the layout of these two. Six numbers, at the indices ``ROWS`` to ``POSITIONS``::
 
     work   | report | starts | degrees | counters | indptrs of all hops | set of picks | hash tables
                     ^room[ROWS]                   ^room[INDPTRS]        ^room[PICKS]   ^room[TABLES]
     ids    | neighbours of one hop | positions of all edges
                                    ^room[POSITIONS]
 
-  Starts, degrees and counters have ``room[NUM_ROWS]`` elements each, as many as the largest
-  frontier has vertices: every hop writes over those of the hop before. Indptrs and positions are
-  kept until the result is written.
+  Starts, degrees and counters have ``room[NUM_ROWS]`` elements each, the size of the largest
+  frontier; each hop overwrites them. Indptrs and positions are kept until the result is written.
 - The report, which Python reads::
 
     work   | status, id, edge type, bytes | nodes | edges | parts
            0                              REPORT
 
-  The status says what is wrong, the id and the edge type where. ``nodes`` counts them before
-  the first hop and after each, by type; ``edges`` by hop and edge type. ``parts`` are where the
-  arrays of the result begin, in elements.
+  For an error status, the id and the edge type are where it occurred. ``nodes`` has the number of
+  nodes by type, before the first hop and after each; ``edges`` that of edges by hop and edge type.
+  ``parts`` are the first elements of the result's arrays.
 """
 
 import numpy as np
@@ -68,7 +67,7 @@ BAD_ROW = 2
 BAD_SOURCE = 3
 REPORT = 4  # status, id, edge type and bytes come before the counts
 
-# Places in ``room``.
+# Indices of ``room``.
 ROWS = 0
 NUM_ROWS = 1
 INDPTRS = 2
@@ -98,7 +97,7 @@ _NODES = 1
 _TABLE = 2
 _PLACES = 3
 
-# Bytes of a cache line. Each part of the result begins with one, as recycled memory does.
+# Bytes of a cache line, to which all parts of the result are aligned.
 _LINE = 64
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # as in ``seeds.keys.derive_key``
 
@@ -115,7 +114,7 @@ def hop_key(key, hop, edge_type):
 
 @kernel
 def aligned(at):
-    """The next place, in bytes, where a part of the result may begin."""
+    """``at``, in bytes, rounded up to where a part of the result may begin."""
     return (at + _LINE - 1) // _LINE * _LINE
 
 
@@ -129,10 +128,10 @@ def fill_table(nodes, count, tables, bits):
 
 @kernel
 def measure_or_none(indptr, num_edges, frontier, fanout, replace, starts, degrees, offsets):
-    """``measure`` where a hop draws along this edge type; else every row is empty."""
+    """``measure`` if the hop draws along this edge type; else all rows are empty."""
     if fanout > 0:
         return measure(indptr, num_edges, frontier, fanout, replace, starts, degrees, offsets)
-    offsets[:] = 0  # a hop that draws nothing reads no row
+    offsets[:] = 0  # without reading rows, so that a damaged one is no error here
     return 0
 
 
@@ -152,7 +151,8 @@ def _pick(
 
 @kernel
 def rows_of_type(csc, weights, t):
-    """Address of the ``indptr`` of the edges of type ``t`` that may be drawn, and their number."""
+    """Address of the ``indptr`` of the edges of type ``t`` with positive weight, and their
+    number."""
     if weights is not None:
         table = weights[0]
         if table[t, KEPT_INDPTR] != 0:
@@ -177,8 +177,7 @@ def pick_of_type(
     seen,
     positions,
 ):
-    """Picks of edge type ``t``; ``fanout`` -1 takes all. ``like`` is an empty array of the ids'
-    dtype."""
+    """Pick edges of type ``t``, by weight if it has weights; ``fanout`` -1 takes all."""
     if len(positions) == 0:
         return
     table = weights[0]
@@ -211,7 +210,7 @@ def pick_of_type(
             positions,
         )
     if table[t, KEPT_INDPTR] != 0:
-        # Picks are places among the edges of positive weight.
+        # Picks are indices among the edges of positive weight; make them positions.
         kept = array_at(like, table[t, KEPT], table[t, POSITIVE])
         read_neighbors(kept, positions, positions)
 
@@ -247,7 +246,7 @@ def _pick_by_weight(
 
 @kernel
 def _has_above(values, count, limit):
-    """Whether one of the first ``count`` values is above a limit."""
+    """Whether any of the first ``count`` values is above a limit; without a branch per value."""
     above = 0
     for i in range(count):
         above |= values[i] > limit
@@ -256,12 +255,12 @@ def _has_above(values, count, limit):
 
 @kernel
 def pick_as(frontier, fanout, replace, key, starts, degrees, offsets, seen, positions):
-    """Uniform picks of each row, with or without replacement; ``frontier`` are the counters of its
-    random numbers."""
+    """Pick uniformly from each row, with or without replacement; ``frontier`` are the counters of
+    the random numbers."""
     if replace:
         pick_repeated(frontier, starts, degrees, offsets, key, positions)
         return
-    size = 1  # the set is a token where no vertex has to choose among so many
+    size = 1  # without rows that need the hash set, to not clear it
     if fanout > SCAN_LIMIT and _has_above(degrees, len(frontier), fanout):
         while size < 2 * fanout:
             size *= 2
@@ -271,8 +270,10 @@ def pick_as(frontier, fanout, replace, key, starts, degrees, offsets, seen, posi
 
 @kernel
 def relabel_growing(neighbors, num_vertices, nodes, count, tables, bits, local_ids):
-    """``relabel`` to its end, in a table that grows; returns where it ended, the number of nodes,
-    and the bits."""
+    """Run ``relabel`` for all neighbours, growing the hash table as needed.
+
+    Returns what ``relabel`` does, and the bits of the table's size.
+    """
     at = np.int64(0)
     while True:
         table = tables[: 1 << bits]
@@ -286,8 +287,8 @@ def relabel_growing(neighbors, num_vertices, nodes, count, tables, bits, local_i
 
 @kernel
 def table_bits_next(bits, count):
-    """Bits for the next batch: room for half as many vertices again, but at most one bit fewer than
-    this time."""
+    """Bits of the next batch's hash table: room for 1.5 times as many vertices, and at most one bit
+    fewer than now."""
     need = 4
     while 1 << need < 3 * count:
         need += 1
@@ -296,13 +297,13 @@ def table_bits_next(bits, count):
 
 @inlined
 def _part(array, of_types, column, t):
-    """The part of an array that vertex type ``t`` has."""
+    """The part of an array that belongs to vertex type ``t``."""
     return array[of_types[t, column] : of_types[t + 1, column]]
 
 
 @kernel
 def _are_vertices(of_types, counts, nodes):
-    """Whether all seeds are in the graph."""
+    """Whether all seeds are vertices of the graph."""
     for t in range(len(counts)):
         limit = of_types[t, _VERTICES]
         seeds = _part(nodes, of_types, _NODES, t)
@@ -314,7 +315,7 @@ def _are_vertices(of_types, counts, nodes):
 
 @kernel
 def _plant(of_types, counts, nodes, tables, places, bits):
-    """Enter the seeds into fresh hash tables, or as places; of a repeated one the first copy."""
+    """Enter the seeds into fresh hash tables or direct tables; the first copy of repeated ones."""
     for t in range(len(counts)):
         n = counts[t]
         seeds = _part(nodes, of_types, _NODES, t)
@@ -327,14 +328,14 @@ def _plant(of_types, counts, nodes, tables, places, bits):
             fill_table(seeds, n, table, bits[t])
         else:
             own = places[of_types[t, _PLACES] :]
-            # Backwards, so that the first copy of a repeated seed is what stays.
+            # Backwards, so that the first copy of a repeated seed is written last.
             for i in range(n - 1, -1, -1):
                 own[seeds[i]] = i
 
 
 @kernel
 def _end(of_types, counts, nodes, places, bits):
-    """Leave no place behind, and sizes of hash tables for the next batch."""
+    """Clear the direct tables, and choose the sizes of the next batch's hash tables."""
     for t in range(len(counts)):
         if of_types[t, _PLACES] < 0:
             bits[t] = table_bits_next(bits[t], counts[t])
@@ -346,8 +347,7 @@ def _end(of_types, counts, nodes, places, bits):
 
 @inlined
 def _report(work, fanouts, of_types):
-    """Parts of ``work``: the nodes of each type by hop, the edges of each hop and type, where parts
-    begin."""
+    """Views of the report: ``nodes``, ``edges`` and ``parts``; see the module."""
     num_hops, num_types = fanouts.shape
     num_node_types = len(of_types) - 1
     begin = REPORT
@@ -378,11 +378,17 @@ def draw(
     places,
     work,
 ):
-    """Draw all hops; each expands all known vertices, or with ``once`` what the hop before found.
+    """Draw all hops and write the report; see the module.
 
-    ``nodes`` begins with the seeds of each type, as many as are reported before the first hop;
-    ``bits`` are those of the hash tables. ``ids`` gets the positions of all edges, behind room for
-    the neighbours of one hop.
+    Args:
+        once: Each hop expands what the previous one found; else all known vertices.
+        key, renewal: See ``Hop``.
+        bits: Bits of the size of each vertex type's hash table; updated for the next batch.
+        nodes: For each type, its seeds; gets all known vertices. The numbers of seeds are already
+            in the report.
+        ids: Gets the positions of all edges.
+        local_ids: Gets the local ids of all edges' sources.
+        places: Direct tables, all -1; cleared before returning.
     """
     counts, drawn, _ = _report(work, fanouts, of_types)
     tables = work[room[TABLES] :]
@@ -402,8 +408,7 @@ def draw(
     last = 0
     for hop in range(len(fanouts)):
         last = hop + 1
-        # Vertices that one edge type finds are numbered before the next type looks; the frontiers
-        # of all types are those of the hop before.
+        # `now` grows with each edge type; all frontiers are those before this hop.
         now = counts[last]
         for t in range(len(now)):
             now[t] = counts[hop, t]
@@ -483,7 +488,7 @@ def draw(
             edge += total
         if work[0] != DONE:
             break
-    # After an error too: the next batch of this thread finds all places empty.
+    # After an error, too: this thread's next batch needs empty direct tables.
     _end(of_types, counts[last], nodes, places, bits)
     if work[0] == DONE:
         work[3] = _lay_out(work, fanouts, ends, of_types, once, nodes.itemsize, ids.itemsize)
@@ -491,7 +496,7 @@ def draw(
 
 @kernel
 def _total(drawn, hops, t):
-    """Edges of one type in the first hops."""
+    """Number of edges of type ``t`` in the first ``hops`` hops."""
     total = np.int64(0)
     for hop in range(hops):
         total += drawn[hop, t]
@@ -500,10 +505,10 @@ def _total(drawn, hops, t):
 
 @kernel
 def _lay_out(work, fanouts, ends, of_types, once, width, place_width):
-    """Say where the parts of the result begin, in elements; returns its bytes.
+    """Write ``parts`` of the report; returns the bytes of the result.
 
-    The nodes of each type come first; then both ends of all edges of each type and their ids, or of
-    each hop and type the indptr, the indices and the positions.
+    The nodes of each type come first. Then, for blocks, the indptr, the indices and the positions
+    of each hop and edge type; for a subgraph, both ends and the ids of each edge type's edges.
     """
     counts, drawn, parts = _report(work, fanouts, of_types)
     at = 0
@@ -533,10 +538,9 @@ def _lay_out(work, fanouts, ends, of_types, once, width, place_width):
 
 @kernel
 def put_blocks(fanouts, ends, of_types, room, nodes, ids, local_ids, work, local, positions):
-    """Write the nodes of each type, and of each hop and edge type the indptr, the local ids and the
-    positions.
+    """Write the result as blocks, laid out by ``_lay_out``.
 
-    ``local`` and ``positions`` are the same memory, as ids of the batch and of the graph.
+    ``local`` and ``positions`` are the same memory, in the id dtypes of the batch and of the graph.
     """
     counts, drawn, parts = _report(work, fanouts, of_types)
     _put_nodes(of_types, counts[-1], parts, nodes, local)
@@ -572,10 +576,9 @@ def _copy(values, out, begin):
 def put_subgraph(
     csc, like_ids, fanouts, ends, of_types, room, nodes, ids, local_ids, work, local, edge_ids
 ):
-    """Write the nodes of each type, and of each edge type both ends of all edges and the edges'
-    ids.
+    """Write the result as a subgraph, laid out by ``_lay_out``.
 
-    ``local`` and ``edge_ids`` are the same memory, as ids of the batch and as int64.
+    ``local`` and ``edge_ids`` are the same memory, in the batch's id dtype and as int64.
     """
     counts, drawn, parts = _report(work, fanouts, of_types)
     _put_nodes(of_types, counts[-1], parts, nodes, local)

@@ -1,6 +1,6 @@
-"""Look-ups of edges: exclusion, and negative pairs, which are no edges.
+"""Kernels that look up edges: to exclude edges, and to draw negative pairs that are no edges.
 
-Hard negatives are destinations for given sources, by weight, that are not neighbours of them.
+Hard negatives are destinations for given sources, drawn by weight among non-neighbours.
 """
 
 import numpy as np
@@ -16,14 +16,14 @@ _LOW3 = np.uint64(7)
 
 @kernel
 def insert(positions, table, shift, marks, marks_shift):
-    """Enter positions into an empty table (-1 is free) of at least twice their number, and mark a
-    bit for each."""
+    """Enter positions into an empty hash set (-1: free) of at least twice their number, and set a
+    bit of ``marks`` for each."""
     mask = len(table) - 1
     for i in range(len(positions)):
         p = np.int64(positions[i])
         hashed = np.uint64(p) * _A
         bit = hashed >> marks_shift
-        # Two looks at one hash: its highest bits choose the mark, and the slot alike.
+        # One hash serves both: its highest bits choose the mark, and the slot.
         marks[np.int64(bit >> _S3)] |= np.uint8(1 << np.int64(bit & _LOW3))
         slot = np.int64(hashed >> shift)
         while table[slot] != -1 and table[slot] != p:
@@ -33,8 +33,7 @@ def insert(positions, table, shift, marks, marks_shift):
 
 @kernel
 def _holds(p, table, mask, shift, marks, marks_shift):
-    """Whether a position is in the table: one bit, in the innermost cache, answers for nearly every
-    edge."""
+    """Whether a position is in the set. For nearly all edges one bit decides, from the L1 cache."""
     hashed = np.uint64(p) * _A
     bit = hashed >> marks_shift
     if not (marks[np.int64(bit >> _S3)] >> np.int64(bit & _LOW3)) & 1:
@@ -47,8 +46,10 @@ def _holds(p, table, mask, shift, marks, marks_shift):
 
 @kernel
 def drop(indptr, positions, weights, table, shift, marks, marks_shift):
-    """Close up the gaps that the table's positions leave; ``weights`` may be empty. Returns the
-    edges that are left."""
+    """Remove the set's positions from drawn edges, in place; returns the number of edges left.
+
+    ``weights`` may be empty.
+    """
     mask = len(table) - 1
     has_weights = len(weights) > 0
     kept = np.int64(0)
@@ -59,12 +60,12 @@ def drop(indptr, positions, weights, table, shift, marks, marks_shift):
             p = np.int64(positions[e])
             if _holds(p, table, mask, shift, marks, marks_shift):
                 continue
-            # In place: what is kept never overtakes what is read.
+            # In place, as `kept` is never ahead of `e`.
             positions[kept] = p
             if has_weights:
                 weights[kept] = weights[e]
             kept += 1
-        # The old end, which is overwritten here, is where the next row begins.
+        # The next row begins at the old end, which is overwritten.
         begin = end
         indptr[i + 1] = kept
     return kept
@@ -72,8 +73,8 @@ def drop(indptr, positions, weights, table, shift, marks, marks_shift):
 
 @kernel
 def left(positions, table, shift, marks, marks_shift, places):
-    """Write the places of the positions that are not in the table to ``places``; returns how many
-    there are."""
+    """Write the indices of positions that are not in the set to ``places``; returns their
+    number."""
     mask = len(table) - 1
     kept = np.int64(0)
     for e in range(len(positions)):
@@ -94,7 +95,7 @@ def uniform_ends(key, k, bound, out):
 
 @kernel
 def first_ends(key, num_dst, out):
-    """The destination of the first draw of each pair of ``global_pairs``."""
+    """Write the destination of each pair's first try in :func:`global_pairs`."""
     for i in range(len(out)):
         out[i] = draw_below(key + np.uint64(i) * _A, 1, num_dst)
 
@@ -103,8 +104,11 @@ def first_ends(key, num_dst, out):
 def global_pairs(key, indptr, indices, num_src, no_loops, seen, tries, src, dst):
     """Fill ``src`` and ``dst`` with uniform pairs that are not edges; returns how many were found.
 
-    ``seen``: an empty set (-1 is free) of at least twice the pairs, for pairs that are all
-    different; empty for pairs that may repeat. A pair is given up after ``tries`` draws.
+    Args:
+        no_loops: Exclude pairs of a vertex with itself.
+        seen: For distinct pairs, an empty hash set (-1: free) of at least twice their number. An
+            array of length 0: pairs may repeat.
+        tries: Draws after which a pair is left out.
     """
     num_dst = len(indptr) - 1
     mask = len(seen) - 1
@@ -112,14 +116,14 @@ def global_pairs(key, indptr, indices, num_src, no_loops, seen, tries, src, dst)
     for i in range(len(src)):
         base = key + np.uint64(i) * _A
         for t in range(tries):
-            # Tries have draws of their own: none depends on how many tries other pairs took.
+            # Draws are numbered by try, so they do not depend on the tries of other pairs.
             u = draw_below(base, 2 * t, num_src)
             v = draw_below(base, 2 * t + 1, num_dst)
             if no_loops and u == v:
                 continue
             begin = indptr[v]
             end = indptr[v + 1]
-            # Of a damaged file a row may lead out of the array.
+            # In a damaged file a row may point outside the array.
             check_row(begin, end, len(indices))
             is_edge = False
             for e in range(begin, end):
@@ -128,7 +132,7 @@ def global_pairs(key, indptr, indices, num_src, no_loops, seen, tries, src, dst)
                     break
             if is_edge:
                 continue
-            # After the search of the row: most tries end there, and the set holds only results.
+            # Checked last, as the set must hold results alone.
             if mask >= 0:
                 pair = u * np.int64(num_dst) + v
                 slot = np.int64(np.uint64(pair) * _A & np.uint64(mask))
@@ -146,12 +150,12 @@ def global_pairs(key, indptr, indices, num_src, no_loops, seen, tries, src, dst)
 
 @kernel
 def _rest(u, ids, sums, count, indices, begin, end, own):
-    """The candidate at the share ``u`` of the weight of all that are allowed, or -1 where none is;
-    looks at all."""
+    """The candidate at the share ``u`` of the total weight of allowed ones, by a scan of all; -1 if
+    none is allowed."""
     total = 0.0
     last = np.int64(-1)
-    # The first round sums the weights of those allowed (its point is 0, so that it never returns),
-    # the second finds the point in this sum.
+    # The first round sums the allowed weights (its point is 0, so it never returns), the second
+    # finds the point in this sum.
     for _ in range(2):
         point = u * total
         before = 0.0
@@ -168,19 +172,25 @@ def _rest(u, ids, sums, count, indices, begin, end, own):
             last = v
             if total > point > 0.0:
                 return v
-    # By rounding the point may lie above all sums.
+    # By rounding, the point may be above all sums.
     return last
 
 
 @kernel
 def hard_ends(key, src, own, indptr, indices, ids, sums, count, tries, out):
-    """``out[i]``: a destination for ``src[i]``, neither ``own[i]`` nor in its row; -1 where there
+    """Draw a destination for each ``src[i]`` that is neither ``own[i]`` nor in its row; -1 if there
     is none.
 
-    ``ids`` are the candidates (empty: all numbers below ``count``), ``sums`` the running sums of
-    their positive weights (empty: all are as likely). Rows ascend; ``indptr`` is empty where no
-    edge is excluded. Draws are thrown away until one is allowed, ``tries`` of them; then all
-    candidates are looked at. Both give the weights' distribution among those that are allowed.
+    Draws are rejected until one is allowed. After ``tries`` draws, all candidates are scanned. Both
+    have the weights' distribution among the allowed candidates.
+
+    Args:
+        indptr, indices: The excluded edges, with ascending rows; an empty ``indptr`` excludes none.
+        ids: The candidates (empty: all numbers below ``count``).
+        sums: Running sums of their positive weights (empty: uniform).
+        count: Number of candidates.
+        tries: Draws before the scan.
+        out: Gets the destinations.
     """
     for i in range(len(src)):
         base = key + np.uint64(i) * _A
@@ -190,8 +200,7 @@ def hard_ends(key, src, own, indptr, indices, ids, sums, count, tries, out):
             begin = np.int64(indptr[src[i]])
             end = np.int64(indptr[src[i] + 1])
         out[i] = -1
-        # Rejection is cheap where few candidates are excluded; where nearly all are it would not
-        # end, and the exact draw takes over.
+        # Rejection is cheap if few candidates are excluded, and may never end if nearly all are.
         for t in range(tries if count > 0 else 0):
             u = draw_unit(base, t)
             if len(sums) > 0:

@@ -1,23 +1,23 @@
-"""Kernels of HGSampling: shares of vertices in a budget, draws in proportion to their squares, and
-a whole mini-batch in one call.
+"""Kernels of HGSampling: budgets of shares, draws in proportion to squared shares, and a whole
+mini-batch in one call.
 
-:func:`draw` composes the kernels of single hops in scratch memory; then the result is as large as
-it has to be, and :func:`put` writes it. The arguments that both share:
+:func:`draw` calls the kernels of single hops in scratch memory. Then the size of the result is
+known, and :func:`put` writes it. Common arguments:
 
 - ``csc``, ``like``, ``like_ids``, ``ends``: see ``kernels/batch.py``.
 - ``spans``, shape ``(num_node_types + 1, 2)``: where the vertices of each type begin in ``nodes``,
-  and where what was seen of them begins in ``seen``, ``local`` and ``shares``.
-- ``nodes``: the batch's vertices of each type, by their places in the batch. It begins with the
-  seeds.
-- ``report``, int64: what Python reads afterwards::
+  and where its *seen* vertices (those with a share or in the batch) begin in ``seen``, ``local``
+  and ``shares``.
+- ``nodes``: the batch's vertices of each type, in the order of local ids; the seeds come first.
+- ``report``, int64, which Python reads::
 
       0            status: DONE, BAD_ROW or BAD_SOURCE
-      1, 2         the vertex and the edge type that an error is about
+      1, 2         vertex and edge type of an error
       3            bytes of the result
-      4 ...        vertices of each type, before the first hop and after each: (hops + 1) x types
-      then         edges of each edge type
-      then         where the parts of the result begin, in elements: the vertices of each type, then
-                   both ends and the ids of the edges of each edge type
+      4 ...        number of vertices by type, before the first hop and after each
+      then         number of edges by edge type
+      then         first elements of the result's parts: the vertices of each type, then both ends
+                   and the ids of each edge type's edges
 """
 
 import math
@@ -52,17 +52,16 @@ from .weighted import draw_unit
 _NODES = 0
 _SEEN = 1
 
-# Rounding errs by less than 1e-15 of a key. A wider margin only takes a few logarithms more.
+# The rounding error of a key is below 1e-15. A wider margin costs only a few more logarithms.
 _ROUNDED_DOWN = 1.0 - 1e-9
 
 TAKEN = -1.0
-"""The share of a vertex that is in the batch already: it gets no more."""
+"""The share of a vertex that is already in the batch; nothing is added to it."""
 
 
 @kernel
 def add_shares(indptr, places, shares):
-    """Divide 1 among the edges of each row, and add each part to its source's share, unless that is
-    ``TAKEN``."""
+    """Add 1 / (length of the row) to the share of each edge's source, unless that is ``TAKEN``."""
     for i in range(len(indptr) - 1):
         count = indptr[i + 1] - indptr[i]
         for e in range(indptr[i], indptr[i + 1]):
@@ -72,29 +71,29 @@ def add_shares(indptr, places, shares):
 
 @kernel
 def take_shares(seen, shares, size, key, keys, places, room, local, nodes, count):
-    """Draw ``size`` vertices without replacement, each in proportion to the squares of the shares
-    that are left.
+    """Draw ``size`` vertices without replacement, in proportion to their squared shares.
 
-    Those with the smallest ``-log(u) / share**2``, u uniform in (0, 1) (Efraimidis and Spirakis,
-    IPL 2006), in the order of ``seen``; all where there are no more. Their shares become ``TAKEN``.
+    Takes the vertices with the smallest ``-log(u) / share**2``, u uniform in (0, 1) (Efraimidis and
+    Spirakis, IPL 2006), in the order of ``seen``; all if there are not more. Their shares become
+    ``TAKEN``.
 
     Args:
-        seen, shares: The vertices with their shares; those of 0 and less are not drawn.
-        size: How many to draw.
+        seen, shares: The vertices and their shares; only shares above 0 are drawn.
+        size: Number of vertices to draw.
         key: Random key.
-        keys, places, room: Scratch with an element for each vertex seen.
-        local: Gets the place in the batch of each vertex that is drawn.
-        nodes: The batch's vertices, to which those drawn are appended.
-        count: How many there are.
+        keys, places, room: Scratch with an element per seen vertex.
+        local: Gets the local id of each drawn vertex.
+        nodes: The batch's vertices; drawn ones are appended.
+        count: Number of vertices in the batch.
 
     Returns:
-        How many there are then.
+        The new number of vertices in the batch.
     """
     if size == 0:
         return count
     candidates = _smallest_keys(seen, shares, size, key, keys, places, room)
     limit = math.inf
-    at_limit = 0  # vertices to take whose key is the limit: hashes may collide
+    at_limit = 0  # vertices to take among those whose key equals the limit, as hashes may collide
     if candidates > size:
         limit = _in_order(keys, candidates, size - 1, room)
         at_limit = size
@@ -117,12 +116,12 @@ def take_shares(seen, shares, size, key, keys, places, room, local, nodes, count
 
 @kernel
 def _smallest_keys(seen, shares, size, key, keys, places, room):
-    """Gather candidates: among them are the ``size`` smallest keys, and all that equal the largest
-    of these; returns their number.
+    """Collect candidates that include the ``size`` smallest keys, and all equal to the largest of
+    these; returns their number.
 
-    A budget has many times the vertices that a hop draws. Each time twice as many keys as needed
-    were gathered, those above the ``size``-th smallest are dropped, and it bounds what is gathered
-    from there on: for most vertices no logarithm is taken.
+    A budget has many times the vertices that a hop draws. Whenever ``2 * size`` keys were
+    collected, those above the ``size``-th smallest are dropped, and it becomes an upper bound for
+    further ones. So most vertices need no logarithm.
     """
     count = 0
     full = 2 * size
@@ -132,7 +131,7 @@ def _smallest_keys(seen, shares, size, key, keys, places, room):
             continue
         u = draw_unit(key + np.uint64(seen[i]) * _A, 0)
         square = shares[i] * shares[i]
-        # -log(u) >= 1 - u, so that the key is above the bound whatever its logarithm is.
+        # Since -log(u) >= 1 - u, the key is above the bound: no logarithm needed.
         if (1.0 - u) * _ROUNDED_DOWN > bound * square:
             continue
         mine = -math.log(u) / square
@@ -144,16 +143,16 @@ def _smallest_keys(seen, shares, size, key, keys, places, room):
         if count == full:
             bound = _in_order(keys, count, size - 1, room)
             count = _drop_above(bound, count, keys, places)
-            full = max(full, 2 * count)  # where many keys equal the bound, all of them stay
+            full = max(full, 2 * count)  # if many keys equal the bound, all of them stay
     return count
 
 
 @kernel
 def _in_order(values, count, place, room):
-    """What would be at a place if the first ``count`` values were sorted: Hoare's FIND (CACM 1961),
-    in ``room``.
+    """The value at index ``place`` of the first ``count`` values if they were sorted, by Hoare's
+    FIND (CACM 1961) in ``room``.
 
-    ``np.partition`` says the same and takes 5 s to compile, of the 11 of all of HGSampling.
+    Not ``np.partition``, which takes 5 s to compile; all of HGSampling took 11 s with it.
     """
     for i in range(count):
         room[i] = values[i]
@@ -163,7 +162,7 @@ def _in_order(values, count, place, room):
         pivot = room[(low + high) >> 1]
         i = low
         j = high
-        # Up to j nothing is above the pivot, from i on nothing below it.
+        # In the end, values up to j are at most the pivot, those from i on at least.
         while i <= j:
             while room[i] < pivot:
                 i += 1
@@ -186,7 +185,7 @@ def _in_order(values, count, place, room):
 
 @kernel
 def _drop_above(bound, count, keys, places):
-    """Drop the keys above a bound, with their places, in order; returns how many are left."""
+    """Drop the keys above a bound, with their places, in place; returns how many are left."""
     left = 0
     for c in range(count):
         if keys[c] <= bound:
@@ -200,10 +199,14 @@ def _drop_above(bound, count, keys, places):
 def keep_known(offsets, sources, seen, table, shift, local, positions, places, kept):
     """Keep, in place, the drawn edges whose sources are in the batch; returns their number.
 
-    ``places`` may be the memory of ``sources``.
-
-    ``offsets`` bound the edges of each row, ``kept`` gets the bounds of those that are kept;
-    ``positions`` are theirs in the graph, ``places`` become those of their sources in the batch.
+    Args:
+        offsets: The ``indptr`` of the drawn edges.
+        sources: Their sources.
+        seen, table, shift, local: The seen vertices, their hash table and its shift, and their
+            local ids (-1: not in the batch).
+        positions: Positions of the edges in the graph; become those of kept ones.
+        places: Gets the local ids of kept edges' sources; may be the memory of ``sources``.
+        kept: Gets the ``indptr`` of kept edges.
     """
     mask = len(table) - 1
     total = np.int64(offsets[-1])
@@ -213,7 +216,7 @@ def keep_known(offsets, sources, seen, table, shift, local, positions, places, k
         for e in range(offsets[i], offsets[i + 1]):
             if e + AHEAD < total:
                 prefetch(table, slot_of(sources[e + AHEAD], shift))
-            # A vertex may have been seen and not drawn.
+            # A seen vertex need not be drawn.
             place = place_of(np.int64(sources[e]), seen, table, mask, shift)
             if place >= 0 and local[place] >= 0:
                 positions[at] = positions[e]
@@ -225,7 +228,7 @@ def keep_known(offsets, sources, seen, table, shift, local, positions, places, k
 
 @inlined
 def _report(report, num_hops, num_node_types, num_edge_types):
-    """Parts of ``report``: vertices by hop and type, edges by type, where the parts begin."""
+    """Views of ``report``: vertices by hop and type, edges by type, and the parts."""
     edges_at = REPORT + (num_hops + 1) * num_node_types
     parts_at = edges_at + num_edge_types
     counts = as_rows(report[REPORT:edges_at], num_hops + 1, num_node_types)
@@ -234,7 +237,7 @@ def _report(report, num_hops, num_node_types, num_edge_types):
 
 @kernel
 def _begin(spans, counts, bits, nodes, seen, local, shares, tables):
-    """Enter the seeds as vertices that were seen and are in the batch."""
+    """Enter the seeds as seen vertices that are in the batch."""
     for t in range(len(counts)):
         begin = spans[t, _SEEN]
         seeds = nodes[spans[t, _NODES] : spans[t, _NODES] + counts[t]]
@@ -242,7 +245,7 @@ def _begin(spans, counts, bits, nodes, seen, local, shares, tables):
             seen[begin + i] = seeds[i]
             local[begin + i] = i
             shares[begin + i] = TAKEN
-        # Like a batch's tables: at most a quarter full in the beginning, grown when half full.
+        # At most a quarter full at first, as the table must grow when half full.
         while 1 << bits[t] < 4 * len(seeds):
             bits[t] += 1
         while 1 << bits[t] > tables.shape[1]:
@@ -278,22 +281,26 @@ def draw(
     num_seen,
     report,
 ):
-    """Sample all hops, and the edges among the vertices that are looked at.
+    """Sample all hops, and the edges among the batch's vertices.
 
     Args:
-        sizes: Shape ``(num_hops, num_node_types)``: vertices to draw.
-        fanouts: In-neighbours that a vertex gives shares to, and in-edges of a vertex that are
-            looked at in the end (0: none, the edges are found elsewhere).
-        width: Bytes of an id of the result.
-        bits: The bits of the hash tables; kept from batch to batch.
-        local: The place in the batch of each vertex seen, -1 for one that is not in it.
-        keys, chosen, in_order, rows, picks, sources: Scratch: the draws of one type; shape
-            ``(3, n)`` of starts, degrees and offsets of a frontier; a set of picks; the source vertices of one hop.
-        tables: Shape ``(num_node_types, 2**n)``: a hash table for what was seen of each type.
-        positions, places: Scratch of a hop; in the end the positions in the graph, and the sources'
-            places in the batch, of the edges of all types.
-        kept: Gets the bounds of the edges of each vertex, type by type.
-        num_seen: Scratch: how many vertices of each type were seen.
+        sizes: Shape ``(num_hops, num_node_types)``: number of vertices to draw.
+        fanouts: Maximum number of in-neighbours to which a vertex gives shares, and of in-edges per
+            vertex that are considered in the end (0: the caller finds the edges).
+        width: Bytes of an id in the result.
+        key: The batch's random key.
+        bits: Bits of the size of each type's hash table; kept from batch to batch.
+        seen, local, shares: Get the seen vertices, their local ids (-1: not in the batch), and
+            their shares.
+        keys, chosen, in_order: Scratch for the draws of one type.
+        tables: Shape ``(num_node_types, 2**n)``: scratch for a hash table per type.
+        rows: Scratch, shape ``(3, n)``: starts, degrees and offsets of a frontier.
+        picks: Scratch for a hash set of one vertex's picks.
+        sources: Scratch for the sources of one hop's edges.
+        positions, places: Scratch of a hop; in the end they have the positions in the graph and the
+            sources' local ids of the edges of all types.
+        kept: Gets the ``indptr`` of each edge type's edges, type by type.
+        num_seen: Scratch for the number of seen vertices of each type.
     """
     num_hops, num_types = sizes.shape
     counts, drawn, parts = _report(report, num_hops, num_types, len(ends))
@@ -304,14 +311,14 @@ def draw(
         num_seen[t] = counts[0, t]
     edge = 0
     row = 0
-    # One round more than there are hops: the last looks at the edges of all vertices.
+    # One more round than hops: the last finds the edges of all vertices.
     for hop in range(num_hops + 1 if fanouts[1] > 0 else num_hops):
         is_last = hop == num_hops
         fanout = fanouts[1] if is_last else fanouts[0]
         for t in range(len(ends)):
             src = ends[t, 0]
             dst = ends[t, 1]
-            # Those that the hop before drew give shares; all have edges.
+            # Vertices that the previous hop drew give shares; in the last round, all draw edges.
             first = 0 if is_last or hop == 0 else counts[hop - 1, dst]
             begin = spans[dst, _NODES]
             frontier = nodes[begin + first : begin + counts[hop, dst]]
@@ -351,7 +358,7 @@ def draw(
                     places[edge:],
                     kept[row:],
                 )
-                # The next type's edges follow those that were kept.
+                # The next type's edges follow the kept ones.
                 edge += drawn[t]
                 row += n + 1
                 continue
@@ -373,7 +380,7 @@ def draw(
         for t in range(num_types):
             begin = spans[t, _SEEN]
             end = begin + num_seen[t]
-            # Keys of draws follow those of the edge types, so that no two are alike.
+            # Numbered after the edge types, so that all keys of a hop differ.
             counts[hop + 1, t] = take_shares(
                 seen[begin:end],
                 shares[begin:end],
@@ -393,7 +400,7 @@ def draw(
 
 @kernel
 def _lay_out(counts, drawn, parts, width):
-    """Say where the parts of the result begin, in elements; returns its bytes, at least one."""
+    """Write the parts of the report; returns the bytes of the result, at least one."""
     at = 0
     for t in range(len(counts)):
         parts[t] = at // width
@@ -409,10 +416,10 @@ def _lay_out(counts, drawn, parts, width):
 
 @kernel
 def put(csc, like_ids, ends, spans, num_hops, nodes, positions, places, kept, report, ids, longs):
-    """Write the result: the vertices of each type, and both ends and the ids of the edges of each
-    edge type.
+    """Write the result: the vertices of each type, and both ends and the ids of each edge type's
+    edges.
 
-    ``ids`` and ``longs`` are the same memory, as ids of the batch and as int64.
+    ``ids`` and ``longs`` are the same memory, in the batch's id dtype and as int64.
     """
     num_types = len(spans) - 1
     counts, drawn, parts = _report(report, num_hops, num_types, len(ends))
@@ -426,7 +433,7 @@ def put(csc, like_ids, ends, spans, num_hops, nodes, positions, places, kept, re
         total = drawn[t]
         num_rows = counts[-1, ends[t, 1]] + 1
         part = num_types + 2 * t
-        # Without edges their bounds may not have been written.
+        # `kept` may not have been written for a type without edges.
         if total == 0:
             row += num_rows
             continue

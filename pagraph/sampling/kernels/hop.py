@@ -1,14 +1,13 @@
-"""CPU kernels of neighbour sampling: separate passes, so that the cache misses of many edges
+"""CPU kernels of neighbour sampling, in separate passes so that the cache misses of many edges
 overlap.
 
-One hop is ``measure`` (degrees, how many to draw), ``pick_*`` (which positions of the CSC),
-``read_neighbors`` (the ids there) and ``relabel`` (local ids, by a small hash table). Nothing is
-shared between threads.
+One hop is ``measure`` (degrees and numbers of draws), ``pick_*`` (positions in the CSC),
+``read_neighbors`` (the ids there) and ``relabel`` (local ids, by a small hash table). Threads share
+nothing.
 
 Randomness is counter-based: draw ``j`` of vertex ``v`` is ``mix(key + v * A + j * B)``, with
-SplitMix64's finaliser (Steele, Lea and Flood, OOPSLA 2014) as ``mix``. It depends on nothing else,
-so neither the number of threads nor the order in which vertices are visited matters, and a GPU
-kernel can repeat it.
+SplitMix64's finaliser (Steele, Lea and Flood, OOPSLA 2014) as ``mix``. So neither the number of
+threads nor the order of vertices matters, and GPU kernels make the same draws.
 """
 
 import numpy as np
@@ -27,9 +26,9 @@ _LOW = np.uint64(0xFFFFFFFF)
 _ONE = np.uint64(1)
 _LOW6 = np.uint64(63)
 
-# Elements between asking for a cache line and using it; 24 and 64 took 12 % and 6 % longer.
+# Elements between the prefetch of a cache line and its use; 24 and 64 took 12 % and 6 % longer.
 AHEAD = 128
-SCAN_LIMIT = 64  # up to here a linear scan finds a repeated pick faster than a hash set
+SCAN_LIMIT = 64  # up to this many picks, a linear scan finds repeats faster than a hash set
 EMPTY = np.int64(-1)  # a free slot of the hash table
 
 
@@ -43,7 +42,7 @@ def mix(x):
 
 @kernel
 def draw_below(base, j, bound):
-    """Draw ``j`` of the stream ``base``: uniform in ``[0, bound)``, bias below
+    """Draw ``j`` of the stream ``base``: uniform in ``[0, bound)``, with a bias below
     ``bound / 2**32``."""
     x = mix(base + np.uint64(j) * _B)
     return np.int64(((x >> _S32) * np.uint64(bound)) >> _S32)
@@ -68,14 +67,18 @@ def renew(frontier, renewal, counters):
 
 @kernel
 def num_draws(degree, fanout, replace):
-    """Edges that a vertex draws; a negative ``fanout`` takes all."""
+    """Number of edges that a vertex draws; a negative ``fanout`` takes all."""
     return fanout if fanout >= 0 and degree > 0 and (replace or degree > fanout) else degree
 
 
 @kernel
 def measure(indptr, num_edges, frontier, fanout, replace, starts, degrees, out_indptr):
-    """Degree and number of draws of each frontier vertex; returns the total, or ``-1 - i`` if
-    vertex ``i`` is bad."""
+    """Write the start and degree of each frontier vertex's row, and the ``indptr`` of its draws.
+
+    Returns:
+        The total number of draws, or ``-1 - i`` if frontier vertex ``i``, or its row, is outside
+        the graph.
+    """
     n = len(frontier)
     num_dst = len(indptr) - 1
     out_indptr[0] = 0
@@ -100,11 +103,10 @@ def measure(indptr, num_edges, frontier, fanout, replace, starts, degrees, out_i
 
 @kernel
 def pick_distinct(frontier, starts, degrees, out_indptr, key, seen, positions):
-    """Uniform picks without replacement by Floyd's algorithm (Bentley and Floyd, CACM 1987); all
-    where they fit.
+    """Pick uniformly without replacement by Floyd's algorithm (Bentley and Floyd, CACM 1987).
 
-    ``seen`` is scratch of a power-of-two length, at least twice the largest number of draws, filled
-    with -1.
+    Rows with as many draws as edges are taken whole. ``seen`` is scratch of a power-of-two length,
+    at least twice the largest number of draws, filled with -1; only for more than ``SCAN_LIMIT``.
     """
     for i in range(len(frontier)):
         start = starts[i]
@@ -112,12 +114,12 @@ def pick_distinct(frontier, starts, degrees, out_indptr, key, seen, positions):
         begin = np.int64(out_indptr[i])
         k = np.int64(out_indptr[i + 1]) - begin
         if k == degree:
-            # All of them, in CSC order and without random numbers.
+            # All edges, in CSC order and without random numbers.
             for j in range(k):
                 positions[begin + j] = start + j
         elif k <= SCAN_LIMIT:
             base = key + np.uint64(frontier[i]) * _A
-            # One bit for each remainder by 64 of a pick: most picks need no scan (12 % less time).
+            # One bit per pick modulo 64. Without a match no scan is needed (12 % less time).
             met = np.uint64(0)
             for j in range(k):
                 top = degree - k + j
@@ -137,12 +139,12 @@ def pick_distinct(frontier, starts, degrees, out_indptr, key, seen, positions):
 
 @kernel
 def _pick_many(base, start, degree, begin, k, seen, positions):
-    """The same picks as the scan in ``pick_distinct``, kept in a hash set instead."""
+    """The same picks as by the scan in :func:`pick_distinct`, with a hash set instead."""
     mask = len(seen) - 1
     for j in range(k):
         top = degree - k + j
         pick = draw_below(base, j, top + 1)
-        # Picks are uniform already, so their low bits need no hash.
+        # Picks are uniform, so their low bits can index the set without a hash.
         slot = pick & mask
         while seen[slot] != -1 and seen[slot] != pick:
             slot = (slot + 1) & mask
@@ -153,13 +155,13 @@ def _pick_many(base, start, degree, begin, k, seen, positions):
                 slot = (slot + 1) & mask
         seen[slot] = pick
         positions[begin + j] = start + pick
-    # The next row, and the next hop of this thread, find the set empty.
+    # The next row, and this thread's next hop, need an empty set.
     seen[:] = -1
 
 
 @kernel
 def pick_repeated(frontier, starts, degrees, out_indptr, key, positions):
-    """Uniform picks with replacement."""
+    """Pick uniformly with replacement."""
     for i in range(len(frontier)):
         base = key + np.uint64(frontier[i]) * _A
         begin = np.int64(out_indptr[i])
@@ -169,7 +171,7 @@ def pick_repeated(frontier, starts, degrees, out_indptr, key, positions):
 
 @kernel
 def pick_all(starts, out_indptr, positions):
-    """Every in-edge, in CSC order."""
+    """Take all edges of each row, in CSC order."""
     for i in range(len(out_indptr) - 1):
         begin = np.int64(out_indptr[i])
         for j in range(np.int64(out_indptr[i + 1]) - begin):
@@ -188,15 +190,15 @@ def read_neighbors(indices, positions, out):
 
 @kernel
 def slot_of(v, shift):
-    """Where the search for a vertex begins in a hash table of ``2 ** (64 - shift)`` slots."""
-    # Fibonacci hashing (Knuth, TAOCP 3, 6.4): the high bits of the product depend on all bits of
-    # v, so that ids that follow each other spread over the whole table.
+    """The first slot to probe for a vertex in a hash table of ``2 ** (64 - shift)`` slots."""
+    # Fibonacci hashing (Knuth, TAOCP 3, 6.4): the high bits of the product depend on all bits of v,
+    # so consecutive ids spread over the whole table.
     return np.int64((np.uint64(v) * _A) >> shift)
 
 
 @kernel
 def insert_one(local, nodes, table, shift):
-    """Enter ``nodes[local]`` into a table; of a repeated vertex the first copy stays."""
+    """Enter ``nodes[local]`` into a table; of a repeated vertex, the first copy stays."""
     mask = len(table) - 1
     v = np.int64(nodes[local])
     tag = np.uint64(v) & _LOW
@@ -218,16 +220,16 @@ def insert_nodes(nodes, count, table, shift):
 
 @kernel
 def relabel(neighbors, begin, num_src, nodes, count, table, shift, local_ids):
-    """Give each neighbour from edge ``begin`` on its local id; new vertices are appended to
+    """Write the local id of each neighbour from edge ``begin`` on; append new vertices to
     ``nodes``.
 
-    A table entry is the low half of the vertex id above the local id, so that one cache line
-    answers; the full id is compared too, for graphs with 2**32 vertices and more. Stops when the
-    table is half full.
+    A table entry has the low half of the vertex id as its high half, and the local id as its low
+    half, so most look-ups read one cache line. The full id is compared, too, for graphs with 2**32
+    vertices or more. Stops when the table is half full.
 
     Returns:
-        The edge to go on from (``len(neighbors)`` when done, ``-1 - e`` where edge ``e`` leads out
-        of the graph), and the number of nodes.
+        The edge to continue with (``len(neighbors)`` if done, ``-1 - e`` if edge ``e`` points
+        outside the graph), and the number of nodes.
     """
     mask = len(table) - 1
     limit = len(table) >> 1
@@ -243,8 +245,8 @@ def relabel(neighbors, begin, num_src, nodes, count, table, shift, local_ids):
         while True:
             entry = table[slot]
             if entry == EMPTY:
-                # The caller makes a table of twice the size and goes on from this edge: probes
-                # of linear probing grow long beyond half full.
+                # The caller doubles the table and continues with this edge. Linear probing needs
+                # many probes if more than half of the slots are used.
                 if count >= limit:
                     return np.int64(e), count
                 table[slot] = np.int64((tag << _S32) | np.uint64(count))
@@ -254,7 +256,7 @@ def relabel(neighbors, begin, num_src, nodes, count, table, shift, local_ids):
                 break
             if (np.uint64(entry) >> _S32) == tag:
                 local = np.int64(np.uint64(entry) & _LOW)
-                # Another vertex may share the low half of the id.
+                # Another vertex may have the same low half.
                 if np.int64(nodes[local]) == v:
                     local_ids[e] = local
                     break
@@ -264,11 +266,11 @@ def relabel(neighbors, begin, num_src, nodes, count, table, shift, local_ids):
 
 @kernel
 def number(neighbors, num_src, nodes, count, places, local_ids):
-    """:func:`relabel` with the place of each vertex of the graph in ``places`` (-1: none) instead
-    of a hash table.
+    """:func:`relabel` with a direct table: ``places`` has the local id of each vertex of the graph
+    (-1: none).
 
-    There is no branch to guess wrong: what follows the last node is written whether a neighbour is
-    new or not.
+    Without a branch that could be mispredicted: the element after the last node is written whether
+    the neighbour is new or not.
     """
     n = len(neighbors)
     for e in range(n):
@@ -290,7 +292,7 @@ def number(neighbors, num_src, nodes, count, places, local_ids):
 
 @kernel
 def clear_places(nodes, places):
-    """Make ``places`` empty again, after :func:`number`."""
+    """Reset the entries of ``nodes`` in the direct table of :func:`number` to -1."""
     n = len(nodes)
     for i in range(n):
         if i + AHEAD < n:
@@ -300,8 +302,8 @@ def clear_places(nodes, places):
 
 @kernel
 def place_of(v, nodes, table, mask, shift):
-    """The first place of a vertex in ``nodes``, or -1; ``table`` is what ``relabel`` made of
-    ``nodes``."""
+    """The first index of a vertex in ``nodes``, or -1; ``table`` is the hash table of ``nodes``
+    that ``relabel`` has filled."""
     tag = np.uint64(v) & _LOW
     slot = slot_of(v, shift)
     while table[slot] != EMPTY:
@@ -316,8 +318,7 @@ def place_of(v, nodes, table, mask, shift):
 
 @kernel
 def first_above(values, x, low, high):
-    """The first index in ``[low, high)`` of ascending values whose value is above ``x``, or
-    ``high``."""
+    """The first index in ``[low, high)`` whose value is above ``x``, or ``high``; values ascend."""
     while low < high:
         middle = (low + high) >> 1
         if values[middle] > x:
@@ -329,8 +330,8 @@ def first_above(values, x, low, high):
 
 @kernel
 def first_from(values, x, low, high):
-    """The first index in ``[low, high)`` of ascending values whose value is not below ``x``, or
-    ``high``."""
+    """The first index in ``[low, high)`` whose value is ``x`` or more, or ``high``; values
+    ascend."""
     while low < high:
         middle = (low + high) >> 1
         if values[middle] < x:

@@ -1,7 +1,7 @@
-"""CPU kernels of LABOR: one random number for each source vertex, shared by the whole frontier.
+"""CPU kernels of LABOR: each source vertex has one random number, shared by the whole frontier.
 
-Rows, weights (``A`` in the paper) and the arrays behind them are as in ``layerwise.py``; ``scales``
-are the paper's ``c``, ``pi`` its importance of each candidate.
+Rows and weights (the paper's ``A``) are those of ``layerwise.py``. ``scales`` are the paper's
+``c``, ``pi`` is its importance of each candidate.
 """
 
 import math
@@ -12,17 +12,17 @@ from ..._jit import kernel, prefetch
 from .hop import _A, counter_of, mix
 from .layerwise import _ROWS_AHEAD, _S11, unit
 
-_ONE = 2.0**53  # the numbers in [0, 1) are 53 random bits over this
-_TOLERANCE = 1e-4  # DGL's, for one row's variance and for the size of the layer
-_PLAIN_STEPS = 24  # fixed-point steps before Newton's: rows that are nearly complete take thousands
-# More than the search ever takes; ends it if rounding makes it oscillate.
+_ONE = 2.0**53  # numbers in [0, 1) are 53 random bits divided by this
+_TOLERANCE = 1e-4  # DGL's, for a row's variance and for the size of the layer
+_PLAIN_STEPS = 24  # fixed-point steps before jumps; rows that are nearly complete need thousands
+# More steps than ever needed; ends the search if rounding makes it oscillate.
 _MOST_STEPS = 1000
 
 
 @kernel
 def _turn(renewal):
-    """Whether batches share the sources' numbers, and the arguments of ``counter_of``; ``renewal``
-    as in ``Hop``."""
+    """Whether batches share the sources' random numbers, and the arguments of ``counter_of``; for
+    ``renewal`` see ``Hop``."""
     if len(renewal) == 0:
         return False, (np.uint64(0), np.uint64(0), np.uint64(0))
     return True, (renewal[0], renewal[1], renewal[2])
@@ -30,11 +30,10 @@ def _turn(renewal):
 
 @kernel
 def pick_uniform(indices, starts, offsets, fanout, key, renewal, out_offsets, positions):
-    """LABOR-0 without weights: an in-edge of a vertex of degree d is taken if its source's number
-    is below fanout / d.
+    """LABOR-0 without weights: take an in-edge of a vertex of degree d if its source's random
+    number is below fanout / d.
 
-    All are taken where ``fanout`` is not below the degree, or is -1. ``positions`` has room for all
-    in-edges.
+    Takes all if ``fanout`` is at least d, or -1. ``positions`` has room for all in-edges.
     """
     n = len(starts)
     shares, turn = _turn(renewal)
@@ -50,8 +49,7 @@ def pick_uniform(indices, starts, offsets, fanout, key, renewal, out_offsets, po
                 positions[total] = p
                 total += 1
         else:
-            # An edge is written first and kept if its number is low: the outcome cannot be
-            # predicted.
+            # Each edge is written, and counted if its number is low: no unpredictable branch.
             limit = np.uint64(math.ceil(fanout / degree * _ONE))
             if not shares:
                 for p in range(start, start + degree):
@@ -66,7 +64,7 @@ def pick_uniform(indices, starts, offsets, fanout, key, renewal, out_offsets, po
 
 @kernel
 def row_sums(weights, starts, offsets, sums):
-    """The sum of each row's weights."""
+    """Write the sum of each row's weights; without weights, its degree."""
     for i in range(len(starts)):
         degree = offsets[i + 1] - offsets[i]
         total = np.float64(degree)
@@ -79,9 +77,10 @@ def row_sums(weights, starts, offsets, sums):
 
 @kernel
 def scales_by_weight(frontier, starts, offsets, weights, fanout, known, scales, room):
-    """The scales if weights stand for ``pi``: they depend on the vertex alone; kept in ``known``.
+    """Write the scales if ``pi`` is the weights; they then depend on the vertex alone.
 
-    ``known`` is 0 where not computed. Threads may race to fill it: all write the same number.
+    ``known`` caches them by vertex, 0 if not computed. Threads may race to fill it, but all write
+    the same number.
     """
     for i in range(len(starts)):
         scales[i] = known[frontier[i]]
@@ -107,7 +106,8 @@ def scales_by_weight(frontier, starts, offsets, weights, fanout, known, scales, 
 
 @kernel
 def largest_scales(local_ids, offsets, starts, weights, scales, out):
-    """For each candidate the largest scale (times weight, if any) of its edges to the frontier."""
+    """Write for each candidate the largest scale (times weight, if any) of its edges to the
+    frontier."""
     out[:] = 0.0
     for i in range(len(starts)):
         shift = starts[i] - offsets[i]
@@ -118,12 +118,17 @@ def largest_scales(local_ids, offsets, starts, weights, scales, out):
 
 @kernel
 def solve_scales(local_ids, starts, offsets, weights, reciprocals, fanout, sums, scales, room):
-    """Scale each row so that its estimate's variance is that of ``fanout`` uniform draws (the
-    paper's equation 22).
+    """Solve the scale of each row for which its estimate has the variance of ``fanout`` uniform
+    draws (the paper's equation 22).
 
-    Weights are divided by their row's sum, as squares of very large or small ones overflow or
-    underflow float64. ``reciprocals`` are those of ``pi`` (0 where that is 0); ``room`` is scratch,
-    twice the largest row.
+    Weights are divided by their row's sum, because squares of very large or small ones overflow or
+    underflow float64.
+
+    Args:
+        reciprocals: 1 / ``pi`` of each candidate; 0 if that is 0.
+        sums: See :func:`row_sums`.
+        scales: The first guesses; get the solutions.
+        room: Scratch, twice the length of the longest row.
     """
     for i in range(len(starts)):
         begin = offsets[i]
@@ -146,29 +151,29 @@ def solve_scales(local_ids, starts, offsets, weights, reciprocals, fanout, sums,
 
 @kernel
 def _solve_row(squares, inverses, target, scale):
-    """The scale ``c`` of one row of the frontier: the root of
+    """Solve the scale ``c`` of one row:
 
         sum_j A_j**2 / min(1, c * pi_j) = target
 
-    over its in-edges ``j``, with ``squares`` for ``A_j**2`` and ``inverses`` for ``1 / pi_j``.
-    That is equation 22 of the paper (Balin and Catalyurek, "Layer-Neighbor Sampling", NeurIPS
-    2023): its left side, less the sum of the squares, is the variance of the row's estimate, and
-    ``target`` holds that of ``fanout`` uniform draws and the same sum.
+    over its in-edges ``j``, with ``squares`` for ``A_j**2`` and ``inverses`` for ``1 / pi_j``. This
+    is equation 22 of the paper (Balin and Catalyurek, "Layer-Neighbor Sampling", NeurIPS 2023). The
+    left side minus the sum of squares is the variance of the row's estimate. ``target`` is the
+    variance of ``fanout`` uniform draws, plus the same sum.
 
     The left side falls as ``c`` grows. It is computed as ``sum_j A_j**2 * max(1 / pi_j, c) / c``,
-    with one division for the whole row. The result is what DGL's fixed-point iteration
-    ``c *= left side / target`` would leave, up to its tolerance.
+    with one division per row. The result equals that of DGL's fixed-point iteration
+    ``c *= left side / target``, up to its tolerance.
     """
-    # Where DGL's small steps end when they come from above: just within tolerance of the target.
+    # DGL's small steps from above end here: just within the tolerance.
     goal = target / (1.0 - _TOLERANCE)
     for step in range(_MOST_STEPS):
         variance = _sum_at_least(squares, inverses, scale) / scale
-        # variance is within a factor 1 - _TOLERANCE of the target, whichever of them is larger.
+        # Within the factor 1 - _TOLERANCE of each other, whichever is larger.
         near = min(variance, target) >= (1.0 - _TOLERANCE) * max(variance, target)
         if near or step < _PLAIN_STEPS or variance <= goal:
             scale *= variance / target
         else:
-            # Rows that are nearly complete would take thousands of plain steps.
+            # Rows that are nearly complete would need thousands of plain steps.
             scale = _jump(squares, inverses, goal, scale, scale * variance / target)
         if near:
             break
@@ -177,8 +182,8 @@ def _solve_row(squares, inverses, target, scale):
 
 @kernel
 def _sum_at_least(squares, inverses, least):
-    """The sum of ``squares * max(inverses, least)``; with four accumulators, as one would wait
-    for each addition."""
+    """The sum of ``squares * max(inverses, least)``, with four accumulators: the latency of the
+    additions would limit a single one."""
     a = 0.0
     b = 0.0
     c = 0.0
@@ -196,10 +201,10 @@ def _sum_at_least(squares, inverses, least):
 
 @kernel
 def _jump(squares, inverses, goal, scale, plain):
-    """Where the variance is ``goal`` if the same probabilities stay below 1: small steps end there
-    as well."""
-    # With S the edges whose c * pi is 1 or more:
-    #   sum_S A**2 + sum_others A**2 / (c * pi) = goal,  solved for c.
+    """The scale at which the variance is ``goal`` if the same probabilities stay below 1; small
+    steps would end there, too."""
+    # With S the edges whose c * pi is 1 or more, solve for c:
+    #   sum_S A**2 + sum_others A**2 / (c * pi) = goal
     sure = 0.0
     other = 0.0
     for j in range(len(squares)):
@@ -207,7 +212,7 @@ def _jump(squares, inverses, goal, scale, plain):
             sure += squares[j]
         else:
             other += squares[j] * inverses[j]
-    # The sure edges alone are above the goal: no c keeps them sure, a plain step lets some go.
+    # The sure edges alone exceed the goal, so there is no such c. A plain step makes some unsure.
     if goal <= sure:
         return plain
     return other / (goal - sure)
@@ -237,12 +242,11 @@ def pick_weighted(
     positions,
     out,
 ):
-    """Take each edge whose source's number is below ``min(1, scale * pi)``; weigh it with ``A``
-    over that probability.
+    """Take each edge whose source's random number is below ``min(1, scale * pi)``, with the weight
+    ``A`` divided by that probability.
 
-    The weights of each vertex are scaled to average 1, so that a mean over the edges is the
-    estimate. Edges of weight 0 are left out. ``pi`` may be empty: then each edge's weight stands
-    for it.
+    The weights of each vertex are scaled to average 1, so that a mean over its edges is the
+    estimate. Edges of weight 0 are left out. If ``pi`` is empty, the edge weights are used.
     """
     weighted = len(weights) > 0
     shares, turn = _turn(renewal)
@@ -252,7 +256,7 @@ def pick_weighted(
         shift = starts[i] - offsets[i]
         first = total
         norm = 0.0
-        for e in range(offsets[i], offsets[i + 1]):  # without a branch, as in pick_uniform
+        for e in range(offsets[i], offsets[i + 1]):  # without a branch, see pick_uniform
             w = np.float64(weights[e + shift]) if weighted else 1.0
             chance = min(1.0, scales[i] * (pi[local_ids[e]] if len(pi) > 0 else w))
             positions[total] = e + shift

@@ -1,9 +1,8 @@
-"""CPU kernels of layer-wise sampling: passes over the in-edges of a frontier, whose rows lie one
-after the other.
+"""CPU kernels of layer-wise sampling: passes over all in-edges of a frontier.
 
-Row ``i`` of a frontier is ``offsets[i]:offsets[i + 1]`` of such an array and begins at
-``starts[i]`` of the CSC. Where edges have weights they are an array in CSC order; an empty one
-stands for weights of 1.
+Arrays by in-edge have the frontier's rows one after the other: row ``i`` is
+``offsets[i]:offsets[i + 1]``, and begins at ``starts[i]`` in the CSC. ``weights`` are in CSC order;
+an empty array stands for weights of 1.
 """
 
 import numpy as np
@@ -12,21 +11,21 @@ from ..._jit import kernel, prefetch
 from ...graph._csc import check_id, check_row
 from .hop import _B, first_above, mix, place_of, slot_of
 
-_AHEAD = 24  # elements between asking for a cache line and using it
-_ROWS_AHEAD = 6  # the same for rows: their first lines only, the processor sees the rest coming
+_AHEAD = 24  # elements between the prefetch of a cache line and its use
+_ROWS_AHEAD = 6  # the same in rows; only a row's first line, the hardware prefetches the others
 _S11 = np.uint64(11)
 _TO_UNIT = 2.0**-53
 
 
 @kernel
 def unit(x):
-    """A uniform number in [0, 1) of 53 bits from 64 random bits."""
+    """A uniform number in [0, 1) with 53 bits, from 64 random bits."""
     return np.float64(x >> _S11) * _TO_UNIT
 
 
 @kernel
 def read_rows(indices, starts, offsets, out):
-    """The sources of all in-edges of the frontier."""
+    """Write the sources of all in-edges of the frontier."""
     n = len(starts)
     for i in range(n):
         if i + _ROWS_AHEAD < n:
@@ -38,11 +37,10 @@ def read_rows(indices, starts, offsets, out):
 
 @kernel
 def number_sources(indices, starts, offsets, places, local_ids):
-    """Number the sources of all in-edges in the order of their discovery, by a table of all
-    vertices filled with -1.
+    """Number the sources of all in-edges by first occurrence.
 
-    Without a branch on whether a source is new, which cannot be predicted. Returns how many there
-    are, or ``-1 - p`` where position ``p`` leads out of the graph.
+    ``places`` is a direct table of all vertices, filled with -1. Returns the number of sources, or
+    ``-1 - p`` if the edge at position ``p`` points outside the graph.
     """
     n = len(starts)
     count = np.int64(0)
@@ -56,7 +54,7 @@ def number_sources(indices, starts, offsets, places, local_ids):
                 return np.int64(-1) - (e + shift)
             known = np.int64(places[v])
             local = count if known < 0 else known
-            # Written whether it is new or not: a store costs less than a branch guessed wrong.
+            # Always written, as a store costs less than a mispredicted branch.
             places[v] = local
             local_ids[e] = local
             count += known < 0
@@ -65,7 +63,8 @@ def number_sources(indices, starts, offsets, places, local_ids):
 
 @kernel
 def row_scales(weights, starts, offsets, out):
-    """The factor that makes the weights of each row add up to 1; 0 for rows without any weight."""
+    """Write the factor that normalises each row's weights to a sum of 1; 0 for rows without
+    weight."""
     for i in range(len(starts)):
         total = np.float64(offsets[i + 1] - offsets[i])
         if len(weights) > 0:
@@ -77,8 +76,7 @@ def row_scales(weights, starts, offsets, out):
 
 @kernel
 def add_squares(local_ids, starts, offsets, scales, weights, out):
-    """Add the square of each normalised edge weight to its source's importance (``out``, zeroed
-    here)."""
+    """Write the importance of each source: the sum of its squared normalised edge weights."""
     out[:] = 0.0
     for i in range(len(starts)):
         scale = scales[i]
@@ -93,7 +91,7 @@ def add_squares(local_ids, starts, offsets, scales, weights, out):
 
 @kernel
 def column_squares(indptr, indices, weights, out):
-    """``add_squares`` for all rows of a graph, by vertex."""
+    """:func:`add_squares` for all rows of a graph, by vertex; ``out`` comes zeroed."""
     for v in range(len(indptr) - 1):
         begin = np.int64(indptr[v])
         end = np.int64(indptr[v + 1])
@@ -116,11 +114,11 @@ def column_squares(indptr, indices, weights, out):
 
 @kernel
 def _cap(importance, size):
-    """The ``c`` with which ``min(1, c * p)`` adds up to ``size``, and how many reach 1.
+    """The ``c`` for which ``min(1, c * p)`` adds up to ``size``, and how many of these are 1.
 
-    Starts below and only grows: each round counts those that reach 1 and shares the rest out among
-    the others. Where one is at 1 to the last bit, rounding may take it away again: a round without
-    a new one is the last.
+    ``c`` starts too small and grows. Each round counts the probabilities that reach 1, and divides
+    the rest of ``size`` among the others. Rounding may push one back below 1, so the first round
+    without a new one is the last.
     """
     c = 0.0
     certain = np.int64(0)
@@ -131,7 +129,7 @@ def _cap(importance, size):
             sure = c * p >= 1.0
             reached += sure
             rest += 0.0 if sure else p
-        # No vertex reached 1 in this round: the others' shares are what c was computed from.
+        # No new vertex reached 1, so c was computed from exactly the others.
         if reached <= certain and c > 0.0:
             return c, reached
         certain = reached
@@ -142,18 +140,18 @@ def _cap(importance, size):
 
 @kernel
 def choose(importance, size, key, out):
-    """Draw ``size`` vertices with probabilities ``pi = min(1, c * p)``; ``out`` is 1 / pi of them,
-    0 of the others.
+    """Draw ``size`` vertices with probabilities ``pi = min(1, c * p)``; ``out`` gets 1 / pi for
+    drawn vertices, 0 for others.
 
-    The pivotal method in the given order (Deville and Tille, Biometrika 1998): one vertex at a time
-    meets the one that is still undecided, and a draw moves as much probability from one to the
-    other as makes one of them certain or impossible. Exact in every ``pi`` and in the number drawn,
-    and of each stretch of vertices the share that is due.
+    By the ordered pivotal method (Deville and Tille, Biometrika 1998). Each vertex meets the one
+    that is still undecided, and a draw moves probability between the two until one of them is
+    certain or impossible. Every ``pi`` and the number of draws are exact, and each range of
+    vertices gets about its expected share.
     """
     positive = np.int64(0)
     for p in importance:
         positive += p > 0.0
-    # All can be taken, each for certain; _cap has no solution where fewer are positive than wanted.
+    # Take all that are positive; _cap has no solution if there are too few.
     if positive <= size:
         for u in range(len(importance)):
             out[u] = 1.0 if importance[u] > 0.0 else 0.0
@@ -161,17 +159,17 @@ def choose(importance, size, key, out):
     c, certain = _cap(importance, size)
     left = size - certain
     open_ = np.int64(-1)  # the undecided vertex
-    chance = 0.0  # its probability by now
+    chance = 0.0  # its current probability
     for u in range(len(importance)):
-        # C is infinite where the others' squares vanish.
+        # Not c * 0: c is infinite if the others' squares underflow.
         pi = c * importance[u] if importance[u] > 0.0 else 0.0
         out[u] = 1.0 if pi >= 1.0 else 0.0
         if pi <= 0.0 or pi >= 1.0:
             continue
         both = chance + pi
-        # Two probabilities meet. Below 1 in sum, one gets all of it and the other is out; above,
-        # one is drawn and the other keeps what is above 1. Both keep their probabilities on
-        # average.
+        # If the two probabilities sum to less than 1, one vertex gets the sum and the other is
+        # out. Else one is drawn and the other keeps the excess over 1. On average both keep their
+        # probabilities.
         r = unit(mix(key + np.uint64(u) * _B))
         if both < 1.0:
             if r * both < pi:
@@ -185,16 +183,16 @@ def choose(importance, size, key, out):
             open_ = u
         left -= 1
         chance = both - 1.0
-    if left > 0:  # by rounding short of 1
+    if left > 0:  # rounding left the last one just below 1
         out[open_] = 1.0 / (c * importance[open_])
 
 
 @kernel
 def draw_repeated(sums, size, key, out):
-    """``size`` independent draws from the distribution with these running sums, the last of which
-    is positive."""
+    """Write ``size`` independent draws from the distribution with these running sums, of which the
+    last is positive."""
     last = len(sums) - 1
-    # Without the entries of weight 0 at the end, on which rounding could let a draw fall.
+    # Excludes entries of weight 0 at the end, which rounding could draw.
     while last > 0 and sums[last - 1] == sums[last]:
         last -= 1
     for j in range(size):
@@ -204,8 +202,7 @@ def draw_repeated(sums, size, key, out):
 
 @kernel
 def mark(vertices, marks, shift):
-    """Set the byte of each vertex's hash in ``marks``, of a power-of-two length
-    ``2**(64 - shift)``."""
+    """Clear ``marks``, of length ``2**(64 - shift)``, and set the byte of each vertex's hash."""
     marks[:] = 0
     for v in vertices:
         marks[slot_of(v, shift)] = 1
@@ -213,11 +210,10 @@ def mark(vertices, marks, shift):
 
 @kernel
 def filter_rows(indices, starts, offsets, marks, shift, out_offsets, positions):
-    """Positions of the in-edges whose source is marked (or shares its hash); there is room for all
-    in-edges.
+    """Write positions of the in-edges whose source, or another with its hash, is marked.
 
-    Without a branch: which edges come from few drawn vertices cannot be predicted, and is asked of
-    every in-edge.
+    ``positions`` has room for all in-edges: each is written, and counted if marked. A branch per
+    in-edge would be unpredictable.
     """
     n = len(starts)
     total = np.int64(0)
@@ -233,8 +229,8 @@ def filter_rows(indices, starts, offsets, marks, shift, out_offsets, positions):
 
 @kernel
 def find(sources, nodes, table, shift, local_ids):
-    """The place of each source in ``nodes``, or one past the last; ``table`` is what ``relabel``
-    made of ``nodes``."""
+    """Write the index of each source in ``nodes``, or ``len(nodes)``; ``table`` is the hash table
+    of ``nodes`` that ``relabel`` has filled."""
     mask = len(table) - 1
     for e in range(len(sources)):
         place = place_of(np.int64(sources[e]), nodes, table, mask, shift)
@@ -245,12 +241,12 @@ def find(sources, nodes, table, shift, local_ids):
 def take_rows(
     local_ids, starts, offsets, scales, weights, factors, chosen, out_offsets, positions, out
 ):
-    """Positions and weights of the in-edges that come from chosen vertices: their share of the row
-    times the factor.
+    """Write positions and weights of the in-edges from chosen vertices.
 
-    There is room for all in-edges: an edge is written first and counted if it is wanted, which
-    costs less than a branch that cannot be predicted. ``chosen`` is scratch, a byte for each
-    candidate: smaller than the factors.
+    An edge's weight is its share of the row, times its source's factor (above 0 if chosen). There
+    is room for all in-edges: each is written, and counted if wanted, which costs less than an
+    unpredictable branch. ``chosen`` is scratch with a byte per candidate, to read less memory than
+    the factors.
     """
     for u in range(len(factors)):
         chosen[u] = factors[u] > 0.0
@@ -274,8 +270,8 @@ def take_rows(
 
 @kernel
 def take_marked(local_ids, positions, offsets, scales, weights, factors, out):
-    """``take_rows`` for the in-edges that ``filter_rows`` let through; positions and offsets change
-    in place."""
+    """:func:`take_rows` for the in-edges that :func:`filter_rows` has kept; changes positions and
+    offsets in place."""
     total = np.int64(0)
     begin = np.int64(0)
     for i in range(len(scales)):

@@ -1,5 +1,4 @@
-"""Kernels of edge times: sorting rows by time, and cutting them down to what lies between two
-times."""
+"""Kernels of edge times: sorting rows by time, and cutting rows to the edges between two times."""
 
 import numpy as np
 
@@ -8,27 +7,27 @@ from ...graph._csc import check_row
 from .hop import first_above, num_draws
 
 BLOCK = 32
-"""Edges that one of the marks stands for."""
+"""Edges per mark; see :func:`count_until`."""
 _LOG_BLOCK = 5
-_AHEAD = 24  # rows between asking for a block of times and looking through it
-_RING = 32  # more than that, and a power of two
-_EDGES_AHEAD = 128  # edges between asking for a pair and copying it
-_SHORT = 32  # rows up to here are sorted by insertion
+_AHEAD = 24  # rows between the prefetch of a block of times and its use
+_RING = 32  # a power of two above _AHEAD
+_EDGES_AHEAD = 128  # edges between the prefetch of a pair and its copy
+_SHORT = 32  # rows of up to this many edges are sorted by insertion
 
 
 @allocating_kernel
 def sort_rows(indptr, times, order):
-    """Sort each row by time and write where its edges were to ``order``; equal times stay in
-    order."""
+    """Sort each row of ``times`` in place, and write the old positions of its edges to ``order``;
+    stable."""
     for v in range(len(indptr) - 1):
         start = np.int64(indptr[v])
         end = np.int64(indptr[v + 1])
         check_row(start, end, len(times))
-        # Most rows are short, and argsort would allocate for each of them.
+        # Most rows are short, and argsort would allocate memory for each.
         if end - start <= _SHORT:
             _insert(start, end, times, order)
         else:
-            # Merge sort is stable: edges of equal time stay in CSC order, as insertion keeps them.
+            # Merge sort is stable, like the insertion sort: equal times stay in CSC order.
             row = times[start:end].copy()
             places = np.argsort(row, kind="mergesort")
             for j in range(end - start):
@@ -38,7 +37,7 @@ def sort_rows(indptr, times, order):
 
 @kernel
 def _insert(start, end, times, order):
-    """Insertion sort of one row; only a strictly later time moves, so equal ones stay in order."""
+    """Sort one row by insertion; stable, as only strictly later times move."""
     for e in range(start, end):
         time = times[e]
         at = e
@@ -52,21 +51,21 @@ def _insert(start, end, times, order):
 
 @kernel
 def count_until(times, marks, limits, starts, degrees, counts):
-    """The number of times in each sorted row that are not above the row's limit.
+    """Count the times in each sorted row that are not above the row's limit.
 
-    ``marks`` are every 32nd of all ``times``: halving these finds the block of 32 in which the
-    row's times begin to be above the limit, and the whole block is compared without a branch. The
-    block comes from memory while other rows are searched for. Per row of an RMAT graph with 20 M
-    edges: 40 ns, where halving the row itself took 94, and 60 where the block was halved, too.
+    ``marks`` has every 32nd of all ``times``. A binary search over the marks finds the block of 32
+    times in which the limit lies, and the whole block is compared without a branch. It is
+    prefetched while other rows are searched. Per row of an RMAT graph with 20 M edges this took 40
+    ns, a binary search of the row 94, and one of the block after that of the marks 60.
     """
     n = len(limits)
-    # A whole block is compared below, wherever it lies; so few edges do not fill one.
+    # Too few edges for the comparison of a whole block below.
     if len(times) < BLOCK:
         for i in range(n):
             counts[i] = first_above(times, limits[i], starts[i], starts[i] + degrees[i]) - starts[i]
         return
-    # Row i is searched among the marks while row i - _AHEAD looks through its block, which was
-    # asked for when it was searched. A ring holds where the blocks between the two begin.
+    # The marks of row i are searched while the block of row i - _AHEAD is compared, which was
+    # prefetched by its search. A ring buffer has the begins of the blocks in between.
     begins = stack_int64(_RING)
     for i in range(n + _AHEAD):
         if i + _AHEAD < n:
@@ -74,13 +73,13 @@ def count_until(times, marks, limits, starts, degrees, counts):
         if i < n:
             block = (starts[i] + BLOCK - 1) >> _LOG_BLOCK
             left = ((starts[i] + degrees[i] + BLOCK - 1) >> _LOG_BLOCK) - block
-            # Halving without a branch: which half is taken cannot be predicted.
+            # Without a branch, as the half to take is unpredictable.
             while left > 0:
                 half = (left + 1) >> 1
                 block += half * np.int64(marks[block + half - 1] <= limits[i])
                 left -= half
-            # The last block of all may be short: it is moved down to lie in the array, and the
-            # comparison with low and high below leaves out what is not the row's.
+            # The last block may be short, so it is moved down into the array. The comparison below
+            # ignores times outside the row.
             begin = max(np.int64(0), min((block - 1) << _LOG_BLOCK, len(times) - BLOCK))
             begins[i & (_RING - 1)] = begin
             for t in range(0, BLOCK, 8):
@@ -94,17 +93,17 @@ def count_until(times, marks, limits, starts, degrees, counts):
             found = np.int64(0)
             for t in range(BLOCK):
                 found += np.int64((times[begin + t] <= limit) & (t >= low) & (t < high))
-            # Times of the row before the block are not above the limit.
+            # The row's times before the block are not above the limit.
             counts[j] = max(np.int64(0), -low) + found
 
 
 @kernel
 def cut_rows(upto, before, fanout, replace, latest, starts, degrees, out_indptr):
-    """Cut rows down to their first ``upto`` edges without the first ``before``, or to the last
-    ``fanout`` of these.
+    """Cut each row to its edges ``before`` to ``upto``, and with ``latest`` to the last ``fanout``
+    of these.
 
-    ``before`` is empty where none are left out. ``starts`` and ``degrees`` of the whole rows are
-    overwritten; ``out_indptr`` counts the draws, as ``hop.measure`` makes it.
+    An empty ``before`` stands for zeros. Overwrites ``starts`` and ``degrees`` of the whole rows;
+    writes the ``indptr`` of the draws like ``hop.measure``.
     """
     total = np.int64(0)
     out_indptr[0] = 0
@@ -112,7 +111,7 @@ def cut_rows(upto, before, fanout, replace, latest, starts, degrees, out_indptr)
         first = np.int64(0) if len(before) == 0 else before[i]
         if latest and fanout >= 0:
             first = max(first, upto[i] - fanout)
-        # A window that ends before it begins has no edge.
+        # Negative for a window that ends before it begins.
         degree = max(np.int64(0), upto[i] - first)
         starts[i] += first
         degrees[i] = degree
@@ -122,9 +121,10 @@ def cut_rows(upto, before, fanout, replace, latest, starts, degrees, out_indptr)
 
 @kernel
 def read_edges(edges, positions, sources, ids):
-    """The source and the id of the edges at ``positions``, of which ``edges`` has two numbers each.
+    """Read the source and the id of the edges at ``positions`` from ``edges``, which has these as
+    pairs.
 
-    ``ids`` may be the positions themselves.
+    ``ids`` may be the same memory as ``positions``.
     """
     n = len(positions)
     for e in range(n):

@@ -1,38 +1,38 @@
-"""Kernels that sample whole batches of trees along any edge types: all hops of a few trees, then of
-the next few.
+"""Kernels that sample a whole batch of trees along any edge types: all hops of one group of trees,
+then of the next group.
 
-They compose the kernels of single hops. What the hops of a few trees need stays in the processor's
-inner caches, above all the hash tables that tell vertices of a tree apart; an epoch's batches of
-1000 trees need some of megabytes. :func:`sample_trees` works in scratch memory alone; then the size
-of the result is known, and :func:`put_trees` writes it.
+They call the kernels of single hops. The memory that a group needs stays in the L1 and L2 caches,
+above all its hash tables of vertices; those of a batch of 1000 trees would take megabytes.
+:func:`sample_trees` works in scratch memory. Then the size of the result is known, and
+:func:`put_trees` writes it.
 
-Vertex ``v`` in tree ``t`` has the id ``t * num_nodes + v``. The result is in the order of hops,
-then of edge types, and only within in that of trees. So trees that are sampled together are drawn
-by *runs*: what one edge type finds from the vertices of one earlier run. All trees' vertices of a
-run lie behind each other in the result, tree by tree.
+Vertex ``v`` in tree ``t`` has the id ``t * num_nodes + v``. The result is ordered by hop, then by
+edge type, then by tree. So a group's vertices are drawn by *runs*: a run is what one edge type
+finds from the vertices of one earlier run. In the result a run's vertices are contiguous, tree by
+tree over all groups.
 
-The arguments that both share:
+Common arguments:
 
-- ``csc``, ``like``, ``like_ids``: see ``kernels/batch.py``; ``ends``: the numbers of the vertex
-  types of both ends of each edge type; ``num_nodes``: the vertices of each vertex type.
+- ``csc``, ``like``, ``like_ids``, ``ends``: see ``kernels/batch.py``.
+- ``num_nodes``: number of the graph's vertices of each type.
 - ``runs``, int64: for each run the hop that finds it (-1: seeds), its vertex type, the edge type
-  that finds it, and the first and the last of the runs, all of one type, that it is found from.
-  They are in the order of the result.
-- ``longs``: scratch of int64, which :func:`_divide` divides; ``ends_of``, of int32: the places of
-  the sources of all edges among the vertices of their group, then those of the destinations, with
-  ``most`` elements for each edge type.
-- ``bounds``, shape ``(groups, runs, 4)``: where the vertices and the edges of a run begin and end
-  among those of its types in the group.
-- ``report``, int64: what Python reads afterwards::
+  that finds it, and the first and last of the runs, all of one type, from which it is found. They
+  are in the order of the result.
+- ``longs``: scratch of int64, laid out by :func:`_divide`.
+- ``ends_of``, int32: local ids, within their group, of the sources of all edges, then of the
+  destinations; ``most`` elements for each edge type.
+- ``bounds``, shape ``(groups, runs, 4)``: begin and end of a run's vertices, and of its edges,
+  among those of its type in the group.
+- ``report``, int64, which Python reads::
 
       0            status: DONE, BAD_ROW, BAD_SOURCE or FULL
-      1, 2         the vertex and the edge type that an error is about; elements that are needed
+      1, 2         vertex and edge type of an error; if FULL, 1 has the elements that are needed
       3            bytes of the result
-      4            groups
-      5 ...        vertices of each type, of the seeds and after each hop: (hops + 1) x types
-      then         edges of each hop and edge type
-      then         where the parts of the result begin, in elements: vertices and trees of each
-                   type, then both ends and ids of each edge type
+      4            number of groups
+      5 ...        number of vertices by type, for the seeds and after each hop
+      then         number of edges by hop and edge type
+      then         first elements of the result's parts: vertices and trees of each vertex type,
+                   then both ends and ids of each edge type
 """
 
 import numpy as np
@@ -78,18 +78,18 @@ _PAIRS = 2
 _SINCE = 3
 
 _FIRST_GROUP = 16
-"""Trees of the first group, at most; from what they held follows how many the next one has."""
-_GROWS = 4  # times: a group after one of few vertices may find many
+"""Most trees in the first group; the size of the next follows from its number of vertices."""
+_GROWS = 4  # a group has at most this many times the trees of the last, which may have been small
 _ROWS = 6
-"""Numbers of each row of a hop: start, degree, limit, the counts up to either limit, offset."""
+"""Numbers per row of a hop: start, degree, limit, edges up to either limit, offset."""
 _SLOTS = 4
-"""Of a hash table for each vertex: at most half full, it need not grow beyond this."""
+"""Slots of a hash table per vertex that there is room for, so that it is at most half full."""
 _ANY = np.int64(2**63 - 1)
 
 
 @kernel
 def _lift(sources, offsets, trees, num_src, first, lifted, rows):
-    """``in_trees``, and the places of the destinations, which begin at ``first``."""
+    """``in_trees``, and the local ids of the destinations, which begin at ``first``."""
     for i in range(len(trees)):
         for e in range(offsets[i], offsets[i + 1]):
             rows[e] = first + i
@@ -98,10 +98,10 @@ def _lift(sources, offsets, trees, num_src, first, lifted, rows):
 
 @kernel
 def _plant(seeds, trees, num_nodes, nodes, table, bits):
-    """Enter the seeds of some trees into an empty table; returns the table's bits."""
+    """Enter the seeds of a group into an empty hash table; returns the bits of its size."""
     for i in range(len(seeds)):
         nodes[i] = trees[i] * num_nodes + seeds[i]
-    # A quarter full, so that most groups end before the table has to grow at a half.
+    # At most a quarter full, so that few groups reach a half, where it must grow.
     while 1 << bits < 4 * len(seeds):
         bits += 1
     while 1 << bits > len(table):
@@ -112,7 +112,7 @@ def _plant(seeds, trees, num_nodes, nodes, table, bits):
 
 @kernel
 def _cut(times, marks, limits, since, trees, fanout, replace, latest, rows):
-    """Cut measured rows down to the edges that may be drawn in their trees; returns the draws."""
+    """Cut rows to the edges within their trees' time limits; returns the number of draws."""
     n = len(trees)
     width = len(rows) // _ROWS
     starts = rows[:n]
@@ -120,9 +120,9 @@ def _cut(times, marks, limits, since, trees, fanout, replace, latest, rows):
     limit = rows[2 * width : 2 * width + n]
     upto = rows[3 * width : 3 * width + n]
     before = rows[4 * width : 4 * width + (n if since > 0 else 0)]
-    # A loop, as two calls of these kernels would be their code twice.
+    # A loop, since two calls would inline these kernels' code twice.
     for which in range(2 if since > 0 else 1):
-        # By row, as the kernels of single hops expect limits.
+        # `count_until` takes limits by row.
         limits_of(trees, limits[which * since], limit)
         counts = rows[(3 + which) * width :]
         count_until(times, marks, limit, starts, degrees, counts)
@@ -132,8 +132,8 @@ def _cut(times, marks, limits, since, trees, fanout, replace, latest, rows):
 
 @kernel
 def _read(indices, known_ids, pairs, positions, sources, ids):
-    """The sources and the ids of the edges at ``positions``."""
-    # Side by side a source and its id are one cache miss, not two.
+    """Read the sources and the ids of the edges at ``positions``."""
+    # In pairs, a source and its id cost one cache miss instead of two.
     if len(pairs) > 0:
         read_edges(pairs, positions, sources, ids)
         return
@@ -147,10 +147,16 @@ def _read(indices, known_ids, pairs, positions, sources, ids):
 
 @inlined
 def _divide(longs, most, num_types, num_edge_types):
-    """Parts of ``longs``: a hop's rows; the sources of its edges in their trees; ``most`` elements
-    for each vertex type: ids of the vertices of a group, the vertices and the trees of all groups;
-    and for each edge type: the ids of all edges; a hash table for each vertex type; numbers for
-    each vertex type, edge type and run, four times."""
+    """Divide ``longs`` into its parts, in this order.
+
+    - the rows of a hop (``_ROWS`` numbers each);
+    - the sources of a hop's edges, as vertices of trees;
+    - for each vertex type ``most`` elements: a group's vertices of trees; the vertices of all
+      groups; their trees;
+    - for each edge type ``most`` elements: the ids of all edges;
+    - a hash table for each vertex type;
+    - four counters for each vertex type, edge type and run.
+    """
     lifted_at = _ROWS * (most + 1)
     nodes_at = lifted_at + most
     vertices_at = nodes_at + num_types * most
@@ -172,8 +178,7 @@ def _divide(longs, most, num_types, num_edge_types):
 
 @inlined
 def _report(report, num_hops, num_types, num_edge_types):
-    """Parts of ``report``: vertices by hop and type, edges by hop and type, where the parts
-    begin."""
+    """Views of ``report``: vertices by hop and type, edges by hop and type, and the parts."""
     edges_at = REPORT + (num_hops + 1) * num_types
     parts_at = edges_at + num_hops * num_edge_types
     counts = as_rows(report[REPORT:edges_at], num_hops + 1, num_types)
@@ -189,8 +194,10 @@ def _clear(numbers):
 
 @kernel
 def _next_group(in_group, trees, size, num_nodes):
-    """Trees of the next group, at most, where the first ``trees`` held so many vertices, and the
-    last group had that size."""
+    """Maximum number of trees in the next group.
+
+    The first ``trees`` had ``num_nodes`` vertices, and the last group had ``size`` trees.
+    """
     if in_group == 0:
         return _ANY
     if trees == 0:
@@ -228,29 +235,29 @@ def sample_trees(
     bounds,
     report,
 ):
-    """Sample the trees of all seeds, some at a time; see the module for what it fills.
+    """Sample the trees of all seeds, group by group; see the module for what it writes.
 
     Args:
-        timed: For each edge type the addresses of times and marks (see ``count_until``; 0: no
-            times), and of sources and ids side by side in the order of the times (0: in that of the
-            rows); the row of ``limits`` that all times must be above, 0 for none. ``like_times`` is
-            an array of the times' dtype.
-        limits: By tree: the last time that may be drawn, then such as times must be above.
-        fanouts: By hop and edge type, -1 for all.
+        timed: For each edge type four numbers: the addresses of times and marks (see
+            ``count_until``; 0: no times); the address of pairs of source and id in the order of the
+            times (0: the graph's arrays are in that order); the row of ``limits`` that times must
+            be above (0: none).
+        like_times: An array of the times' dtype.
+        limits: Shape ``(rows, trees)``: row 0 has the latest time that may be drawn, the others
+            lower limits.
+        fanouts: By hop and edge type; -1 takes all.
         replace, latest: See ``SubgraphSampler``.
-        in_group: Vertices that trees sampled together should have; 0: all are sampled together.
-            Else trees are in the order of their seeds, each with one, and each run has one that it
-            is found from.
+        in_group: Number of vertices that a group should have. Trees must then be in the order of
+            their seeds, one seed each, and each run found from one run. 0: one group.
         key: The batch's random key.
-        weights: As the kernels of ``batch`` take them; None where edges have none. There are no
-            times then.
-        seeds, begins, trees_of: The seeds of all types, where those of each type begin, and the
-            tree of each.
-        width: Bytes of an id of the result.
-        most: Vertices, or edges, of one type that there is room for.
-        picks, seen: Scratch: positions and sources of a hop's edges, of the dtype of ``like``; the
-            set of picks.
-        bits: The bits of the hash table of each vertex type; kept from batch to batch.
+        weights: See ``kernels/batch.py``; only without times.
+        seeds, begins, trees_of: The seeds of all types, where each type begins, and each seed's
+            tree.
+        width: Bytes of an id in the result.
+        most: Maximum number of vertices, and of edges, of one type.
+        picks: Scratch for the positions and sources of a hop's edges, of the dtype of ``like``.
+        seen: Scratch for a hash set of one vertex's picks.
+        bits: Bits of the size of each vertex type's hash table; kept from batch to batch.
     """
     num_hops, num_edge_types = fanouts.shape
     num_types = len(num_nodes)
@@ -267,9 +274,10 @@ def sample_trees(
     all_offsets = rows[5 * (most + 1) :]
     slots = _SLOTS * most
     node_base = work[:num_types]
-    known = work[num_types : 2 * num_types]  # vertices of the group up to the hop before
-    first = work[2 * num_types : 3 * num_types]  # up to the one before that
-    found = work[3 * num_types : 4 * num_types]  # up to now
+    # Numbers of the group's vertices: before this hop, before the previous one, and now.
+    known = work[num_types : 2 * num_types]
+    first = work[2 * num_types : 3 * num_types]
+    found = work[3 * num_types : 4 * num_types]
     edge_base = work[4 * num_types : 4 * num_types + num_edge_types]  # edges of earlier groups
     now = work[4 * num_types + num_edge_types : 4 * num_types + 2 * num_edge_types]
     _clear(node_base)
@@ -308,7 +316,7 @@ def sample_trees(
             r += 1
         for hop in range(num_hops + 1):
             for t in range(num_types):
-                # The next hop draws from what this one finds, not again from what was known.
+                # This hop draws from what the previous one found: vertices `first` to `known`.
                 first[t] = known[t]
                 known[t] = found[t]
                 counts[hop, t] += known[t] - first[t]
@@ -363,7 +371,7 @@ def sample_trees(
                     return
                 picked = positions[:total]
                 low = dst * most + first[dst]
-                once = replace and fanouts[hop, e] >= 0  # all edges are taken once
+                once = replace and fanouts[hop, e] >= 0  # fan-out -1 takes each edge once
                 if weights is None:
                     pick_as(
                         nodes[low : low + n],
@@ -420,8 +428,8 @@ def sample_trees(
                     bounds[group, r, 2] = now[e] + low
                     bounds[group, r, 3] = now[e] + high
                     if low < high:
-                        # No upper bound: _lift has checked the sources, and these ids are beyond
-                        # the vertices.
+                        # Without an upper bound: _lift has checked the sources, and ids of vertices
+                        # of trees are above num_nodes.
                         _, found[src], bits[src] = relabel_growing(
                             lifted[low:high],
                             _ANY,
@@ -452,8 +460,8 @@ def sample_trees(
 
 @kernel
 def _lay_out(num_nodes, num_edges, parts, width):
-    """Say where the parts of the result begin, in elements; returns its bytes, at least one."""
-    # Shifts: a division that has to look for 0 is much code, and here are four.
+    """Write the parts of the report; returns the bytes of the result, at least one."""
+    # Shifts instead of divisions, each of which would compile a check for 0.
     shift = 2 if width == 4 else 3
     at = np.int64(0)
     part = 0
@@ -474,17 +482,17 @@ def _lay_out(num_nodes, num_edges, parts, width):
 
 @kernel
 def _place(ends, places, out, begin):
-    """Write the places in the batch of ends of edges, which are places in the group."""
+    """Write ends of edges, given as local ids in their group, as local ids in the batch."""
     for i in range(len(ends)):
         out[begin + i] = places[ends[i]]
 
 
 @kernel
 def put_trees(ends, num_nodes, fanouts, runs, most, longs, ends_of, bounds, report, ids, whole):
-    """Write the result: vertices and trees of each vertex type, both ends and the ids of the edges
+    """Write the result: vertices and trees of each vertex type, and both ends and ids of the edges
     of each edge type.
 
-    ``ids`` and ``whole`` are the same memory, as ids of the batch and as int64.
+    ``ids`` and ``whole`` are the same memory, in the batch's id dtype and as int64.
     """
     num_hops, num_edge_types = fanouts.shape
     num_types = len(num_nodes)
@@ -495,13 +503,13 @@ def put_trees(ends, num_nodes, fanouts, runs, most, longs, ends_of, bounds, repo
     _, edges_of, parts = _report(report, num_hops, num_types, num_edge_types)
     node_base = work[:num_types]
     edge_base = work[num_types : num_types + num_edge_types]
-    # Where the next group's part of each run goes.
+    # Where the next group's vertices and edges of each run go.
     node_places = work[num_types + num_edge_types : num_types + num_edge_types + num_runs]
     edge_places = work[num_types + num_edge_types + num_runs :]
     _clear(node_base)
     _clear(edge_base)
-    # The result is ordered by run, then by group; what was drawn by group, then by run. First count
-    # where each run begins, then go through the groups and move their parts there.
+    # Scratch is ordered by group, then run; the result by run, then group. So first find where each
+    # run begins in the result, then copy group by group.
     for r in range(num_runs):
         t = runs[r, _TYPE]
         node_places[r] = node_base[t]
@@ -523,7 +531,7 @@ def put_trees(ends, num_nodes, fanouts, runs, most, longs, ends_of, bounds, repo
             at = t * most + node_base[t] + begin
             _copy(vertices[at : at + count], ids, parts[2 * t] + place)
             _copy(trees[at : at + count], whole, parts[2 * t + 1] + place)
-            # The group's ids are not needed any more: where they lie are the places now.
+            # The group's vertices of trees are no longer needed: their memory gets the local ids.
             at = t * most + begin
             for i in range(count):
                 nodes[at + i] = place + i

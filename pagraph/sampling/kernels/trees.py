@@ -1,9 +1,9 @@
-"""Kernels of disjoint trees: all edges within each, rows drawn whole or with replacement, and ids
-of vertices in trees; with them :func:`put_edges`, which writes any subgraph's edges.
+"""Kernels of disjoint trees: all edges within each tree, rows drawn whole or with replacement, and
+ids of vertices of trees. Also :func:`put_edges`, which writes any subgraph's edges.
 
-Vertex ``v`` in tree ``t`` has the id ``t * num_nodes + v``. A vertex with a long row is in many
-trees: its row is read once for all of them (in an RMAT graph with 4 M edges, 500 trees of 33
-vertices: 2.4 M edges in place of 17 M), and an edge is in the trees that both ends are in.
+Vertex ``v`` in tree ``t`` has the id ``t * num_nodes + v``. An edge is in the trees that both its
+ends are in. A vertex with a long row is in many trees, so its row is read once for all of them: for
+500 trees of 33 vertices in an RMAT graph with 4 M edges, 2.4 M edges instead of 17 M.
 """
 
 import numpy as np
@@ -11,26 +11,25 @@ import numpy as np
 from ..._jit import kernel, prefetch
 from .hop import _A, draw_below, first_from, place_of, slot_of
 
-_IDS_AHEAD = 64  # edges between asking for an edge id and copying it
-_AHEAD = 32  # edges between asking for a cache line and using it
+_IDS_AHEAD = 64  # edges between the prefetch of an edge id and its copy
+_AHEAD = 32  # edges between the prefetch of a cache line and its use
 _MARK_BITS = 14
-# One byte a mark: 16 KiB, which leaves half of a first-level cache of 32 KiB to the row.
+# One byte per mark: 16 KiB, half of an L1 cache of 32 KiB; the other half is left for the row.
 MARKS = 1 << _MARK_BITS
 _MARK_SHIFT = np.uint64(64 - _MARK_BITS)
 _S3 = np.uint64(3)
-_SCANNED = 8  # trees that a scan passes in the time of one binary search
+_SCANNED = 8  # trees that a scan checks in the time of one binary search
 
 
 @kernel
 def group(keys, items, begins, out):
-    """Stable counting sort: the items ``i`` with key ``keys[i]`` are
-    ``out[begins[key]:begins[key + 1]]``.
+    """Stable counting sort: items with key ``k`` are ``out[begins[k]:begins[k + 1]]``.
 
-    ``items`` are the numbers to sort (empty: all, in order). ``begins`` has two elements more than
-    there are keys, and comes filled with zeros.
+    ``items`` are the numbers to sort, ``keys`` the key of each number (``items`` empty: all, in
+    order). ``begins`` has two more elements than there are keys, all 0.
     """
-    # Counts lie two places on, so that after the sums begins[key + 1] is where a key begins.
-    # Writing moves it to where the key ends, which is where the next one begins.
+    # Counts are shifted by two, so that after the sums begins[k + 1] is where key k begins. Writing
+    # advances it to where key k ends, which is where the next one begins.
     for i in range(len(keys)):
         begins[keys[i] + 2] += 1
     for k in range(2, len(begins)):
@@ -44,8 +43,8 @@ def group(keys, items, begins, out):
 
 @kernel
 def mark_trees(begins, trees, out):
-    """A set of 64 bits of the trees of each vertex: two vertices without a common bit have no
-    common tree."""
+    """Write a 64-bit set of each vertex's trees, modulo 64: two vertices without a common bit have
+    no common tree."""
     for g in range(len(out)):
         bits = np.uint64(0)
         for j in range(begins[g], begins[g + 1]):
@@ -55,31 +54,31 @@ def mark_trees(begins, trees, out):
 
 @kernel
 def find_in_trees(begin, at, src, dst, rows, indices, room, found):
-    """Find the edges whose ends are in the same tree, for the distinct destinations from number
+    """Find the edges with both ends in the same tree, for distinct destinations from number
     ``begin`` on.
 
-    Few edges of a hub come from a vertex of its trees. Those vertices are marked in a table that
-    stays in the innermost cache, and only edges from marked ones are looked at closely.
+    Few edges of a hub come from a vertex of its trees. These vertices are marked in a table that
+    stays in the L1 cache, and only edges from marked vertices are looked up.
 
     Args:
-        begin: Where to go on.
-        at: Edges found so far.
-        src: Of the sources: the distinct ones' ids, hash table and its shift, ``num_nodes`` of
-            their type; where the trees of each begin, these trees, ascending, the places there;
-            what :func:`mark_trees` makes of them; where the vertices of each tree begin, and these
-            vertices.
-        dst: Of the destinations, the four from where the trees of each begin on.
-        rows: Start and length of the row of each of these places: edges that it may have in its
-            tree.
-        indices: The graph's.
-        room: Scratch: an element for each tree, filled with -1; ``MARKS`` zeros; numbers for the
-            longest row.
-        found: Gets three numbers for each edge: its position, and the places of source and
+        begin: The distinct destination to continue with.
+        at: Number of edges found so far.
+        src: The sources, as a tuple: ids of distinct ones, their hash table, its shift, the graph's
+            number of vertices of their type; where the trees of each distinct source begin, these
+            trees (ascending), its local id in each, its :func:`mark_trees`; where the vertices of
+            each tree begin, and these vertices.
+        dst: The destinations, the same four elements from where the trees of each begin on.
+        rows: By local id of a destination, start and length of the part of its row that may be in
+            its tree.
+        indices: The graph's ``indices``.
+        room: Scratch: an element per tree, all -1; ``MARKS`` zeros; elements for the longest row.
+        found: Gets three numbers per edge: its position, and the local ids of source and
             destination.
 
     Returns:
-        Where to go on, as ``found`` is full (the number of distinct destinations when done;
-        ``-1 - p`` where the edge at ``p`` leads out of the graph), and the number of edges found.
+        The distinct destination to continue with, because ``found`` is full (their number if done;
+        ``-1 - p`` if the edge at position ``p`` points outside the graph), and the number of edges
+        found.
     """
     begins, trees, places, marks = dst
     starts, degrees = rows
@@ -90,11 +89,11 @@ def find_in_trees(begin, at, src, dst, rows, indices, room, found):
     for g in range(begin, len(begins) - 2):
         first = begins[g]
         last = begins[g + 1]
-        # The row of the next destination is on its way while this one's is joined.
+        # Loads the next destination's row while this one's is joined.
         if last < len(places):
             prefetch(indices, starts[places[last]])
-        # Trees may hold different parts of one row, since each has limits of its own: the span from
-        # the first to the last is read once, and _join tells which trees an edge is for.
+        # Each tree has its own limits, so trees may use different parts of a row: read the span of
+        # all parts once, and let `_join` find the trees of each edge.
         low = starts[places[first]]
         high = np.int64(0)
         size = 0
@@ -109,8 +108,7 @@ def find_in_trees(begin, at, src, dst, rows, indices, room, found):
         bad = _first_outside(row, src[3])
         if bad >= 0:
             return np.int64(-1) - (low + bad), at
-        # Where the trees hold more vertices than the row has edges, marking costs more than it
-        # saves.
+        # If the trees have more vertices than the row has edges, marking costs more than it saves.
         if size <= high - low:
             _mark(vertices, tree_begins, trees[first:last], marked, 1)
             count = _collect_marked(row, marked, some)
@@ -121,7 +119,7 @@ def find_in_trees(begin, at, src, dst, rows, indices, room, found):
                 some[e] = e
         of_row = row, low, trees[first:last], places[first:last], marks[g]
         now = _join(some[:count], at, sources, of_row, rows, place_in, found)
-        # Before the return as well: the next call finds the scratch as it was.
+        # Before returning, too: the next call expects -1 everywhere.
         for k in range(first, last):
             place_in[trees[k]] = -1
         if now < 0:
@@ -132,11 +130,11 @@ def find_in_trees(begin, at, src, dst, rows, indices, room, found):
 
 @kernel
 def _first_outside(row, num_src):
-    """The first source that is not in the graph, or -1; a pass of its own looks at many at once."""
+    """The first source that is outside the graph, or -1; a separate pass, which vectorises."""
     outside = False
     limit = np.uint64(num_src)
     for i in range(len(row)):
-        # As an unsigned number a negative source is above every limit: one comparison for both.
+        # As unsigned, a negative number is above any limit: one comparison checks both bounds.
         outside |= np.uint64(np.int64(row[i])) >= limit
     if outside:
         for i in range(len(row)):
@@ -160,10 +158,10 @@ def _mark_of(v):
 
 @kernel
 def _collect_marked(row, marked, some):
-    """Write the places in a row of sources that may be marked; their number.
+    """Write the indices of sources in a row that may be marked; returns their number.
 
-    They are few, so that one jump for eight sources is seldom taken: 0.5 ns a source, for 1.2
-    without jumps.
+    Few are, so one branch for eight sources is rarely taken: 0.5 ns per source, instead of 1.2 for
+    code without branches.
     """
     count = 0
     whole = len(row) >> 3
@@ -173,7 +171,7 @@ def _collect_marked(row, marked, some):
         for i in range(8):
             mark |= marked[_mark_of(row[first + np.uint64(i)])]
         if mark:
-            # Written always, kept if marked: the next one overwrites it without a jump.
+            # Always written, but overwritten by the next unless marked: no branch.
             for i in range(8 * b, 8 * b + 8):
                 some[count] = i
                 count += marked[_mark_of(row[i])]
@@ -185,8 +183,10 @@ def _collect_marked(row, marked, some):
 
 @kernel
 def _join(some, at, src, dst, rows, place_in, found):
-    """Write ``some`` edges of a row whose source is in a tree of the destination; edges in all, or
-    -1: no room."""
+    """Write those edges among ``some`` of a row whose source is in a tree of the destination.
+
+    Returns the number of edges found so far, or -1 if ``found`` is full.
+    """
     nodes, table, shift, _, begins, src_trees, src_places, marks = src
     row, low, trees, places, mark = dst
     starts, degrees = rows
@@ -198,15 +198,15 @@ def _join(some, at, src, dst, rows, place_in, found):
         r = some[k]
         e = low + r
         s = place_of(np.int64(row[r]), nodes, table, mask, shift)
-        # Without a common bit there is no common tree: spares most of the searches below.
+        # Without a common bit there is no common tree; this avoids most searches below.
         if s < 0 or marks[s] & mark == 0:
             continue
         j = begins[s]
         end = begins[s + 1]
-        # Before it is written: the row is done again with more room.
+        # Checked before writing; the caller repeats the row with more room.
         if 3 * (at + min(end - j, n)) > len(found):
             return np.int64(-1)
-        # Scan the source's trees, or search them for each tree of the destination.
+        # The faster of two: scan the source's trees, or search them for each of the destination's.
         if end - j <= _SCANNED * n:
             for t in range(j, end):
                 i = place_in[src_trees[t]]
@@ -234,8 +234,10 @@ def _join(some, at, src, dst, rows, place_in, found):
 
 @kernel
 def put_found(found, order, edge_ids, src, dst, out_ids):
-    """Write the edges that ``find_in_trees`` found in this order; ``edge_ids`` are the graph's
-    (empty: positions)."""
+    """Write the edges that :func:`find_in_trees` found, in this order.
+
+    ``edge_ids`` are the graph's (empty: ids are positions).
+    """
     for n in range(len(order)):
         e = 3 * order[n]
         src[n] = found[e + 1]
@@ -245,7 +247,7 @@ def put_found(found, order, edge_ids, src, dst, out_ids):
 
 @kernel
 def pick_all_or_repeated(counters, starts, degrees, out_indptr, key, positions):
-    """Rows that fit whole, and uniform picks with replacement from the others."""
+    """Take all edges of rows with as many draws as edges, else pick uniformly with replacement."""
     for i in range(len(counters)):
         base = key + np.uint64(counters[i]) * _A
         begin = np.int64(out_indptr[i])
@@ -258,12 +260,11 @@ def pick_all_or_repeated(counters, starts, degrees, out_indptr, key, positions):
 
 @kernel
 def split_trees(ids, num_nodes, vertices, trees):
-    """The graph's id and the tree of vertices in trees, whose ids are
-    ``tree * num_nodes + vertex``."""
+    """Split ids of vertices of trees, ``tree * num_nodes + vertex``, into vertex and tree."""
     tree = np.int64(0)
     first = np.int64(0)
     for i in range(len(ids)):
-        # Ids of one tree mostly lie behind each other: few of them have to be divided.
+        # Ids of one tree are mostly consecutive, so few need a division.
         if ids[i] < first or ids[i] - first >= num_nodes:
             tree = ids[i] // num_nodes
             first = tree * num_nodes
@@ -280,10 +281,11 @@ def limits_of(trees, limits, out):
 
 @kernel
 def in_trees(neighbors, indptr, trees, num_src, out):
-    """Source vertices in the trees of the frontier that drew them; returns -1, or the first edge
-    out of the graph.
+    """Make sources vertices of their frontier vertex's tree; returns -1, or the first edge that
+    points outside the graph.
 
-    A pass of its own: reading the neighbours in it took twice as long as both, as rows are short.
+    A separate pass: combined with reading the neighbours it took twice as long as the two, as rows
+    are short.
     """
     for i in range(len(trees)):
         first = trees[i] * num_src
@@ -297,10 +299,12 @@ def in_trees(neighbors, indptr, trees, num_src, out):
 
 @kernel
 def put_edges(indptr, indices, positions, edge_ids, first_dst, at, src, dst, out_ids):
-    """Write a hop's edges from ``at`` on: both ends' local ids, and the graph's edge ids (empty:
-    the positions)."""
+    """Write a hop's edges from ``at`` on: the local ids of both ends, and the edges' ids.
+
+    ``edge_ids`` are the graph's (empty: ids are positions). Destinations begin at ``first_dst``.
+    """
     n = len(positions)
-    # A pass for each column: only the last one jumps through memory, and waits for nothing else.
+    # One pass per column: only the last reads memory at random, and its misses overlap.
     for i in range(len(indptr) - 1):
         for e in range(indptr[i], indptr[i + 1]):
             dst[at + e] = first_dst + i

@@ -1,25 +1,22 @@
 """Kernels of random walks: walks advance step by step together, so that their cache misses overlap.
 
-A step goes through a group of walks several times: it reads the rows, draws an edge of each, and
-follows it. Each pass asks for what the next one reads, and a group's part of the traces stays in
-the innermost caches.
+A step makes several passes over a group of walks: read the rows, draw an edge of each, follow it.
+Each pass prefetches what the next one reads, and a group's traces stay in the L1 cache.
 
-Randomness is as in ``hop.py``: step ``t`` of the walk at place ``i`` draws
-``mix(key + i * A + t * B)``. A step that looks back takes this number as the key of a stream, for
-it may have to draw several times.
+Randomness is that of ``hop.py``: step ``t`` of walk ``i`` draws ``mix(key + i * A + t * B)``. A
+step that looks back takes this number as the key of a stream, because it may need several draws.
 
-Arguments that kernels share are tuples:
+Common arguments are tuples:
 
-* ``edges``: ``(indptr, indices, num_src)``, the edges by the vertex that they are left from, and
-  the vertices that they lead to, below ``num_src``.
-* ``rows``: ``(indptr, num_edges, kept)``, the rows to draw from and their edges in all; ``kept``
-  has the position in ``indices`` of each of these, or is empty where it is the same.
-* ``weights``: ``(values, sums, guide)`` of ``rows``, see ``weighted.py``; empty where the edges of
-  a row are as likely.
-* ``group``: ``(starts, degrees, positions, streams)``, for each walk of a group the row to draw
-  from, the position in ``indices`` that was drawn (-1: the walk does not move), and the random
-  stream.
-* ``listed``: the walks of the group that are to draw, ``count`` of them.
+* ``edges``: ``(indptr, indices, num_src)``: the edges by the vertex that a walk leaves, and the
+  vertices that they lead to, below ``num_src``.
+* ``rows``: ``(indptr, num_edges, kept)``: the rows to draw from and their number of edges. ``kept``
+  has each edge's position in ``indices``; empty if positions are the same.
+* ``weights``: ``(values, sums, guide)`` of ``rows``, see ``weighted.py``; empty arrays for uniform
+  draws.
+* ``group``: ``(starts, degrees, positions, streams)``: for each walk of a group, the row to draw
+  from, the drawn position in ``indices`` (-1: the walk does not move), and the random stream.
+* ``listed``: the walks of the group that draw, ``count`` of them.
 """
 
 import numpy as np
@@ -31,14 +28,12 @@ from .weighted import SHIFT, draw_edge, draw_unit, groups
 
 GROUP = 256  # walks that advance together
 SOUND, BAD_ROW, BAD_SOURCE = 0, 1, 2
-"""Outcomes of :func:`walk`: done, a row that does not end in the edges, an edge that leads out of
-the graph."""
-# A row is searched for each try, or for each of its edges; so many tries, and more in longer rows,
-# before the latter.
+"""Outcomes of :func:`walk`: done, a damaged row, an edge that points outside the graph."""
+# Rejected tries of a step before all edges of its row are weighed; longer rows get a try per edge.
 _LEAST_TRIES = 4
-FEW = 64  # visits of a start
-_LANES = 8  # numbers that are compared at a time
-_COUNT = 56  # bits of a rank below the count: vertices are below 2**56
+FEW = 64  # visits per start up to which `_most_of_few` is used
+_LANES = 8  # numbers compared at once
+_COUNT = 56  # lowest bit of the count in a rank; vertices are below 2**56
 _VERTEX = (1 << _COUNT) - 1
 
 
@@ -47,23 +42,21 @@ def walk(edges, rows, weights, chances, ends, keys, stay, first, stop, traces, t
     """Take the steps ``first`` to ``stop - 1`` of all walks along one edge type.
 
     Args:
-        edges: See above.
-        rows: See above.
-        weights: See above.
-        chances: How likely a drawn edge is taken that leads back, to a vertex with an edge to where
-            the walk was before, and to any other; the largest is 1.
-        ends: Probability to end before each step, shape ``(num_steps,)``, or ``(0,)`` for never.
+        edges, rows, weights: See the module.
+        chances: Probability to take a drawn edge that leads back, one to a neighbour of the walk's
+            previous vertex, and any other; the largest is 1.
+        ends: Probability to end before each step, shape ``(num_steps,)``; ``(0,)`` for never.
         keys: Random keys of the steps and of the ends.
-        stay: Whether a walk stays at a vertex without edges, and does not end.
+        stay: Whether a walk stays at a vertex without edges; else it ends.
         first: The first step.
         stop: The step after the last.
-        traces: Shape ``(n, num_steps + 1)``, int64, filled up to column ``first``; -1 after a
-            walk's end.
-        taken: Shape ``(n, num_steps)``, int64: positions of the edges taken, or -1; ``(0, 0)``: not
-            wanted.
+        traces: Shape ``(n, num_steps + 1)``, int64, filled up to column ``first``; gets the
+            vertices, -1 after a walk's end.
+        taken: Shape ``(n, num_steps)``, int64; gets the positions of the edges taken, or -1.
+            ``(0, 0)``: not wanted.
 
     Returns:
-        An outcome, and the vertex that it is about.
+        An outcome, and the vertex of an error.
     """
     group = (
         np.empty(GROUP, np.int64),
@@ -110,11 +103,12 @@ def walk(edges, rows, weights, chances, ends, keys, stay, first, stop, traces, t
 
 @kernel
 def _begin(rows, ends, keys, low, stay, t, part, group, listed, living, alive):
-    """Read the rows of step ``t`` and list the walks that have any edge, of the first ``alive`` in
-    ``living``.
+    """Read the rows of step ``t`` for the first ``alive`` walks in ``living``, and list those with
+    edges.
 
     Returns:
-        The number of walks listed, or -1 - a bad vertex, and of those that have not ended.
+        The number of walks listed, or ``-1 - v`` if the row of vertex ``v`` is damaged; and the
+        number of walks that have not ended.
     """
     indptr, num_edges, _ = rows
     starts, degrees, positions, streams = group
@@ -146,7 +140,7 @@ def _begin(rows, ends, keys, low, stay, t, part, group, listed, living, alive):
 
 @kernel
 def _draw(edges, rows, weights, j, group, listed, count):
-    """Draw ``j`` of the listed walks: the position of an edge of the row of each."""
+    """Make draw ``j`` of the listed walks: the position of an edge of each one's row."""
     indices = edges[1]
     kept = rows[2]
     values, sums, guide = weights
@@ -164,8 +158,8 @@ def _draw(edges, rows, weights, j, group, listed, count):
                 streams[i], j, starts[i], starts[i] + degrees[i], values, sums, guide
             )
             prefetch(indices, positions[i])
-    # Where edges of weight 0 are left out, a pick is a place among the kept ones. All are asked for
-    # before the first is read.
+    # If edges of weight 0 are left out, picks index the kept ones. Prefetch all before the first is
+    # read.
     if len(kept) > 0:
         for c in range(count):
             prefetch(kept, positions[listed[c]])
@@ -177,7 +171,7 @@ def _draw(edges, rows, weights, j, group, listed, count):
 
 @kernel
 def _ask_for_weights(weights, j, group, listed, count):
-    """Ask for what ``draw_edge`` will read."""
+    """Prefetch what ``draw_edge`` will read."""
     values, sums, guide = weights
     starts, degrees, _, streams = group
     for c in range(count):
@@ -188,7 +182,7 @@ def _ask_for_weights(weights, j, group, listed, count):
             prefetch(guide, first + np.int64(draw_unit(streams[i], j) * np.float64(last - first)))
         else:
             prefetch(values, starts[i])
-    # The guide has arrived by now and tells which sums and weights to ask for.
+    # The guide is loaded by now, and has the sums and weights to prefetch.
     for c in range(count):
         i = listed[c]
         first, last = groups(starts[i], starts[i] + degrees[i])
@@ -201,7 +195,7 @@ def _ask_for_weights(weights, j, group, listed, count):
 
 @kernel
 def _follow(edges, rows, t, part, group, living):
-    """Go along the edges drawn in step ``t``; returns the position of one that leads out of the
+    """Follow the edges drawn in step ``t``; returns the position of one that points outside the
     graph, or -1."""
     _, indices, num_src = edges
     positions = group[2]
@@ -217,21 +211,21 @@ def _follow(edges, rows, t, part, group, living):
 
 @kernel
 def _draw_looking_back(edges, rows, weights, chances, t, part, group, listed, count, searched):
-    """Draw the edges of step ``t`` by rejection: draw one, and take it by its chance, else draw
-    again.
+    """Draw the edges of step ``t`` by rejection: draw an edge, take it with its probability, else
+    draw again.
 
-    Where that goes on for long, all edges are weighed. When that is depends on the row alone and
-    not on what was drawn, so the distribution is the same. Rows must ascend.
+    After several tries, all edges are weighed. Their number depends on the row alone, not on the
+    draws, so the distribution stays exact. Rows must ascend.
 
     Returns:
-        The position of an edge that leads out of the graph, or -1.
+        The position of an edge that points outside the graph, or -1.
     """
     _, indices, num_src = edges
     _, degrees, positions, streams = group
     for c in range(count):
         streams[listed[c]] = mix(streams[listed[c]])
-    # A u below `surely` takes the edge and one from `never` on refuses it, whether or not it leads
-    # near: only between the two must a row be searched, and if both are equal never.
+    # For u below `surely` the edge is taken, from `never` on it is rejected, whether it leads to a
+    # neighbour or not. Only in between must a row be searched.
     surely = min(chances[1], chances[2])
     never = max(chances[1], chances[2])
     tries = 0
@@ -260,7 +254,7 @@ def _draw_looking_back(edges, rows, weights, chances, t, part, group, listed, co
             if near != (chances[1] > chances[2]):
                 listed[left] = i
                 left += 1
-        # The walks that were refused go on, except those for which one pass over the row is due.
+        # Rejected walks try again, or weigh all edges after their last try.
         tries += 1
         count = np.int64(0)
         for c in range(left):
@@ -279,7 +273,7 @@ def _draw_looking_back(edges, rows, weights, chances, t, part, group, listed, co
 
 @kernel
 def _find_rows(edges, positions, searched, count):
-    """Ask for the middles of the rows that will be searched."""
+    """Prefetch the middles of the rows that will be searched."""
     indptr, indices, _ = edges
     for c in range(count):
         x = np.int64(indices[positions[searched[c]]])
@@ -289,7 +283,7 @@ def _find_rows(edges, positions, searched, count):
 
 @kernel
 def has_edge(edges, v, w):
-    """Whether one of the edges of ``v``, which ascend, leads to ``w``."""
+    """Whether ``v`` has an edge to ``w``; rows ascend."""
     indptr, indices, _ = edges
     check_id(v, len(indptr) - 1)
     low = max(np.int64(indptr[v]), 0)
@@ -299,11 +293,12 @@ def has_edge(edges, v, w):
 
 @kernel
 def _weigh_all(edges, rows, weights, chances, before, group, i, j):
-    """Draw an edge in proportion to weight and chance, in one pass (Chao, Biometrika 1982); draws
-    count from ``j`` on.
+    """Draw an edge in proportion to weight times chance, in one pass (Chao, Biometrika 1982).
+
+    Draws count from ``j`` on.
 
     Returns:
-        Its position, or -1 - the position of an edge that leads out of the graph.
+        The position of the edge, or ``-1 - p`` if the edge at ``p`` points outside the graph.
     """
     _, indices, num_src = edges
     kept = rows[2]
@@ -324,8 +319,8 @@ def _weigh_all(edges, rows, weights, chances, before, group, i, j):
         else:
             share *= chances[2]
         total += share
-        # Each edge replaces the pick with the chance share / total so far: at the end every one has
-        # share / total of the whole row.
+        # Each edge replaces the pick with probability share / total so far. So in the end each is
+        # picked with probability share / total of the row.
         if draw_unit(streams[i], j + r - starts[i]) * total < share:
             pick = e
     return pick
@@ -333,21 +328,20 @@ def _weigh_all(edges, rows, weights, chances, before, group, i, j):
 
 @allocating_kernel
 def most_visited(traces, per_start, every, most, sources, starts, counts):
-    """The vertices that the walks of each start came to most often, the most frequent first, then
-    the largest id.
+    """Write the vertices that the walks of each start visit most often; of equally frequent ones,
+    larger ids come first.
 
     Args:
-        traces: Shape ``(n * per_start, num_steps + 1)``: walks, those of one start behind each
-            other.
-        per_start: Walks of each start.
-        every: Steps between the visits that count.
-        most: Vertices taken of each start.
-        sources: Room for the vertices.
-        starts: Room for the start of each of them.
-        counts: Room for the number of visits of each.
+        traces: Shape ``(n * per_start, num_steps + 1)``: walks, start by start.
+        per_start: Number of walks per start.
+        every: Steps between visits that count.
+        most: Maximum number of vertices per start.
+        sources: Gets the vertices.
+        starts: Gets the start of each.
+        counts: Gets the number of visits of each.
 
     Returns:
-        How many there are in all.
+        The number of vertices written.
     """
     most_distinct = per_start * ((traces.shape[1] - 1) // every)
     if most_distinct <= FEW:
@@ -357,7 +351,7 @@ def most_visited(traces, per_start, every, most, sources, starts, counts):
         bits += 1
     mask = (1 << bits) - 1
     shift = np.uint64(64 - bits)
-    table = np.full(1 << bits, -1, np.int64)  # the place among the distinct vertices
+    table = np.full(1 << bits, -1, np.int64)  # index of the distinct vertex, or -1
     seen = np.empty(most_distinct, np.int64)
     visits = np.empty(most_distinct, np.int64)
     slots = np.empty(most_distinct, np.int64)
@@ -380,7 +374,7 @@ def most_visited(traces, per_start, every, most, sources, starts, counts):
                     distinct += 1
                 visits[table[slot]] += 1
         end = begin
-        # Only the slots in use are cleared: the table is as large as the most visits need.
+        # Clear only the slots in use; the table is sized for the most possible visits.
         for d in range(distinct):
             table[slots[d]] = -1
             end = _enter(sources, counts, begin, end, most, seen[d], visits[d])
@@ -391,12 +385,12 @@ def most_visited(traces, per_start, every, most, sources, starts, counts):
 
 @allocating_kernel
 def _most_of_few(traces, per_start, every, most, sources, starts, counts):
-    """:func:`most_visited` of up to ``FEW`` visits a start: each is compared with all, without a
-    branch to guess wrong.
+    """:func:`most_visited` for up to ``FEW`` visits per start: compares each with all others,
+    without branches.
 
-    1000 starts of up to 20 visits took 0.24 ms, by a hash table 0.55.
+    1000 starts of up to 20 visits took 0.24 ms; a hash table took 0.55.
     """
-    # A rank: the count above the vertex.
+    # A rank has the count in its high bits, and the vertex below.
     visited = np.empty(FEW, np.int64)
     ranks = np.empty(FEW, np.int64)
     begin = np.int64(0)
@@ -405,7 +399,7 @@ def _most_of_few(traces, per_start, every, most, sources, starts, counts):
         for i in range(low, low + per_start):
             for t in range(every, traces.shape[1], every):
                 visited[n] = traces[i, t]
-                n += traces[i, t] >= 0  # it stays -1 after a walk's end
+                n += traces[i, t] >= 0  # -1 after a walk's end
         padded = (n + _LANES - 1) & ~(_LANES - 1)
         visited[n:padded] = -1
         for lane in range(padded):
@@ -433,14 +427,14 @@ def _most_of_few(traces, per_start, every, most, sources, starts, counts):
 
 @kernel
 def _enter(sources, counts, begin, end, most, v, count):
-    """Enter a vertex into a list of at most ``most``, ordered by count and id; returns the list's
+    """Insert a vertex into a list of at most ``most``, ordered by count and id; returns the list's
     end."""
     at = end
     while at > begin and (
         counts[at - 1] < count or (counts[at - 1] == count and sources[at - 1] < v)
     ):
         at -= 1
-    if at == begin + most:  # the list is full of vertices before it
+    if at == begin + most:  # the list is full of vertices that come first
         return end
     end = min(end + 1, begin + most)
     for i in range(end - 1, at, -1):

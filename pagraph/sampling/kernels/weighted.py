@@ -1,25 +1,26 @@
 """Weighted draws: running sums, exponential keys, ends of negative pairs.
 
-A row is cut where the position is a multiple of ``CHUNK`` (a cache line of float32). Each full
-chunk is a group; the ends of the row belong to its first and its last group. ``sums`` holds a row's
-running sums by group, ``guide`` where to begin looking in them for each of as many equal parts of
-the total (indexed search: Chen and Asau, AIIE Transactions 1974). Both are indexed by chunk, so
-that rows never meet; a row without a full chunk has no groups.
+A row is cut at positions that are multiples of ``CHUNK`` (a cache line of float32). Each full chunk
+is a group; the edges before and after the full chunks belong to the first and the last group.
+``sums`` holds a row's running sums by group. ``guide`` divides the total into as many equal parts,
+and has the group at which to begin the search for each (indexed search: Chen and Asau, AIIE
+Transactions 1974). Both are indexed by chunk, so rows do not overlap. A row without a full chunk
+has no groups.
 
-Without replacement the picks of a vertex are those of successive sampling: each in proportion to
-the weights that are left. Two ways give that distribution. *Keys*: the edges with the smallest
-``-log(u) / weight`` (Efraimidis and Spirakis, IPL 2006), one pass over the row. *Draws*: in
-proportion to all weights, an edge that comes again not being counted. What comes next depends on
-the set picked so far and on nothing else, so that draws may stop at any time and keys of the other
-edges choose the rest: where a few heavy edges take nearly all draws, the work is bounded by that of
-the one pass.
+Without replacement, picks are those of successive sampling: each in proportion to the weights that
+are left. Two methods have that distribution. *Keys*: take the edges with the smallest
+``-log(u) / weight`` (Efraimidis and Spirakis, IPL 2006), in one pass over the row. *Draws*: draw in
+proportion to all weights, and ignore edges that were drawn before. The next pick depends on the set
+of picks so far alone, so draws may stop at any time, and keys choose the rest among the other
+edges. This bounds the work if a few heavy edges take nearly all draws.
 
-A draw looks its group up in the tables (see ``EdgeWeights``), goes on by one step on average, and
-scans the group. The first draws of all vertices go through these steps together, so that cache
-misses overlap.
+A draw looks up its group in the tables (see ``EdgeWeights``), advances by one step on average, and
+scans the group. The first draws of all vertices take these steps together, so that cache misses
+overlap.
 
-All weights are positive. Random numbers are as in ``hop.py``; keys count from ``KEYS`` on, where
-draws never come. A draw is right within 2**-52 of the row's total, the grain of its random number.
+All weights are positive. Random numbers are those of ``hop.py``; keys count from ``KEYS`` on, which
+draws never reach. A draw is exact to 2**-52 of the row's total, the resolution of its random
+number.
 """
 
 import math
@@ -36,7 +37,7 @@ CHUNK = 1 << SHIFT
 
 @kernel
 def keep_positive(indptr, weights, out_indptr, positions):
-    """Move the positive weights to the front, row by row; ``positions`` says where they were."""
+    """Move the positive weights to the front, row by row; ``positions`` gets their old indices."""
     kept = np.int64(0)
     for v in range(len(indptr) - 1):
         begin = np.int64(indptr[v])
@@ -44,7 +45,7 @@ def keep_positive(indptr, weights, out_indptr, positions):
         check_row(begin, end, len(weights))
         for e in range(begin, end):
             if weights[e] > 0:
-                check_row(kept, kept + 1, len(positions))  # as many as were counted
+                check_row(kept, kept + 1, len(positions))  # a file may change after the count
                 weights[kept] = weights[e]
                 positions[kept] = e
                 kept += 1
@@ -68,7 +69,7 @@ def group_ends(start, end, g):
 
 @kernel
 def fill_tables(indptr, weights, sums, guide):
-    """Running sums and guide of every row that has groups."""
+    """Write the running sums and the guide of every row with groups."""
     for v in range(len(indptr) - 1):
         start = np.int64(indptr[v])
         end = np.int64(indptr[v + 1])
@@ -80,7 +81,7 @@ def fill_tables(indptr, weights, sums, guide):
             for e in range(lo, hi):
                 total += np.float64(weights[e])
             sums[g] = total
-        # Both only move up, so the guide of a row takes one pass over its sums.
+        # Bounds and sums both ascend, so one pass over the sums makes the guide.
         g = first
         for i in range(last - first):
             bound = total * (np.float64(i) / np.float64(last - first))
@@ -92,8 +93,7 @@ def fill_tables(indptr, weights, sums, guide):
 _S12 = np.uint64(12)
 _UNIT = 2.0**-52
 KEYS = np.int64(1) << 40
-# A draw costs as much as the keys of 5 to 20 edges: so many wasted ones that keys would not have
-# cost more.
+# A draw costs as much as the keys of 5 to 20 edges. Draws stop once keys would have cost less.
 EDGES_PER_DRAW = 16
 
 
@@ -106,16 +106,16 @@ def draw_unit(base, j):
 
 @kernel
 def _draws(start, degree, k, replace):
-    """Whether a row's ``k`` picks are drawn: it has groups, and not so few edges that most would
-    come again."""
+    """Whether a row's ``k`` picks are drawn: it has groups and, without replacement, at least two
+    edges per pick, so that repeats are few."""
     first, last = groups(start, start + degree)
     return first < last and k > 0 and (replace or (2 * k <= degree and k <= SCAN_LIMIT))
 
 
 @kernel
 def plan_draws(frontier, starts, degrees, out_indptr, key, replace, sums, rows, slots, points):
-    """List the rows to draw from, and the first draws (slot of the guide, point in the total);
-    returns both counts."""
+    """List the rows to draw from, and their first draws as slot of the guide and point in the
+    total; returns both counts."""
     n = len(frontier)
     listed = 0
     drawn = 0
@@ -139,10 +139,10 @@ def plan_draws(frontier, starts, degrees, out_indptr, key, replace, sums, rows, 
 
 @kernel
 def find_groups(rows, starts, degrees, out_indptr, sums, guide, slots, points):
-    """Make of each draw's slot its group, and of its point the distance from the group's
+    """Replace each draw's slot by its group, and its point by the distance from the group's
     beginning."""
-    # Two passes, since the second reads where the guide of the first points: in one, each draw would
-    # wait for two cache misses in turn.
+    # Two passes, since the second reads where the first one's guide points: in a single pass each
+    # draw would wait for two cache misses in turn.
     at = 0
     drawn = len(slots)
     for i in rows:
@@ -164,9 +164,9 @@ def find_groups(rows, starts, degrees, out_indptr, sums, guide, slots, points):
 
 @kernel
 def _group_at(sums, first, last, g, x):
-    """The group at ``x`` in the total, sought from ``g`` on, and how far above its beginning ``x``
-    is."""
-    g = min(g, last - 1)  # beyond only if the row is no longer the one that the guide was made for
+    """The group at point ``x`` of the total, searched from ``g`` on, and the distance of ``x`` from
+    its beginning."""
+    g = min(g, last - 1)  # beyond only if the row has changed since the guide was made
     while g < last - 1 and sums[g] <= x:
         g += 1
     if g > first:
@@ -181,7 +181,7 @@ def _scan(weights, lo, hi, x):
         x -= np.float64(weights[e])
         if x < 0.0:
             return e
-    # The last edge is not compared: rounding may leave a rest of x after all weights.
+    # Not beyond the last edge: rounding may leave x above 0 after all weights.
     return hi - 1
 
 
@@ -197,12 +197,15 @@ def pick_weighted(
     scratch,
     positions,
 ):
-    """The picks of all rows, in proportion to their weights.
+    """Pick edges of all rows in proportion to their weights.
 
     Args:
-        tables: The weights, and the sums and the guide of their rows.
-        scratch: For rows as many int64 as there are; for draws as many int64, and float64, as there
-            are picks; for keys a float64 for each pick of one row.
+        frontier, starts, degrees, out_indptr, key: See ``hop.pick_distinct``.
+        replace: With replacement.
+        tables: Weights, sums and guide.
+        scratch: An int64 per row; an int64 and a float64 per pick; a float64 per pick of the row
+            with most picks.
+        positions: Gets the positions of the picks.
     """
     weights, sums, guide = tables
     listed, drawn = plan_draws(
@@ -246,7 +249,7 @@ def pick_weighted(
 
 @kernel
 def take_repeated(rows, starts, degrees, out_indptr, weights, slots, points, positions):
-    """The edges of the draws: picks with replacement."""
+    """Write the edges of the draws, for picks with replacement."""
     at = 0
     drawn = len(slots)
     for i in rows:
@@ -274,7 +277,7 @@ def take_distinct(
     keys,
     positions,
 ):
-    """The edges of the draws, each once, and then as many more as are wanted; ``keys`` is
+    """Write the distinct edges of the draws, and pick as many more as are missing; ``keys`` is
     scratch."""
     at = 0
     drawn = len(slots)
@@ -301,7 +304,8 @@ def take_distinct(
 
 @kernel
 def _add(positions, begin, free, e):
-    """Write ``e`` to ``positions[free]`` unless it is before; returns the next free place."""
+    """Write ``e`` to ``positions[free]`` unless it was picked before; returns the next free
+    index."""
     for t in range(begin, free):
         if positions[t] == e:
             return free
@@ -311,10 +315,12 @@ def _add(positions, begin, free, e):
 
 @kernel
 def _draw_more(base, start, end, weights, sums, guide, begin, free, stop, positions):
-    """Go on drawing until ``stop`` or until it would cost more than keys; returns how far it
-    came."""
-    # The bound is of the row and the fan-out alone. One that looked at what was drawn would change
-    # the distribution of the picks.
+    """Draw until ``positions`` is full up to ``stop``, or more draws would cost more than keys.
+
+    Returns the next free index.
+    """
+    # The bound depends on the row and the fan-out alone. If it depended on the draws, it would
+    # change the distribution of the picks.
     for j in range(stop - begin, 2 * (stop - begin) + (end - start) // EDGES_PER_DRAW):
         free = _add(positions, begin, free, draw_edge(base, j, start, end, weights, sums, guide))
         if free == stop:
@@ -346,7 +352,7 @@ def _total(weights, start, end):
 
 @kernel
 def _sort(values, begin, end):
-    """Insertion sort of a few values."""
+    """Sort a few values by insertion."""
     for i in range(begin + 1, end):
         value = values[i]
         at = i
@@ -358,8 +364,8 @@ def _sort(values, begin, end):
 
 @kernel
 def pick_short(frontier, starts, degrees, out_indptr, key, weights, keys, positions):
-    """The rows that ``plan_draws`` leaves out, without replacement: all edges where they fit, else
-    by keys."""
+    """Pick from the rows that ``plan_draws`` leaves out, without replacement: all edges if there
+    are as many as picks, else by keys."""
     n = len(frontier)
     for i in range(n):
         if i + AHEAD < n:
@@ -378,7 +384,7 @@ def pick_short(frontier, starts, degrees, out_indptr, key, weights, keys, positi
 
 @kernel
 def pick_short_repeated(frontier, starts, degrees, out_indptr, key, weights, positions):
-    """The rows that ``plan_draws`` leaves out, with replacement: a scan of the row for each
+    """Pick from the rows that ``plan_draws`` leaves out, with replacement: one scan of the row per
     draw."""
     for i in range(len(frontier)):
         start = starts[i]
@@ -395,11 +401,11 @@ def pick_short_repeated(frontier, starts, degrees, out_indptr, key, weights, pos
 
 @kernel
 def _pick_by_keys(base, start, end, weights, begin, free, stop, keys, positions):
-    """Fill ``positions[free:stop]`` by smallest keys from the edges not in
+    """Fill ``positions[free:stop]`` with the edges of the smallest keys that are not in
     ``positions[begin:free]`` (ascending).
 
-    ``keys`` and the places filled are one heap. Since ``-log(1 - u) >= u``, most edges are refused
-    without a logarithm once it is full.
+    ``keys`` and these positions form a heap. Once it is full, most edges are rejected without a
+    logarithm, since ``-log(1 - u) >= u``.
     """
     want = stop - free
     count = np.int64(0)
@@ -410,7 +416,7 @@ def _pick_by_keys(base, start, end, weights, begin, free, stop, keys, positions)
             u = draw_unit(base, KEYS + e - start)
             weight = np.float64(weights[e])
             if count < want:
-                # 1 - u is as uniform as u, and never 0.
+                # 1 - u is uniform like u and never 0, and the bound above holds for it.
                 _push(keys, positions, free, count, -math.log(1.0 - u) / weight, e)
                 count += 1
             elif u < keys[0] * weight:
@@ -422,7 +428,7 @@ def _pick_by_keys(base, start, end, weights, begin, free, stop, keys, positions)
 
 @kernel
 def _push(keys, positions, free, i, key, e):
-    """Enter a key at the end of a heap of ``i``, largest first; its edge goes to the same place
+    """Add a key to a heap of ``i`` keys with the largest at its top, and its edge at the same place
     after ``free``."""
     while i > 0 and keys[(i - 1) >> 1] < key:
         up = (i - 1) >> 1
@@ -435,7 +441,7 @@ def _push(keys, positions, free, i, key, e):
 
 @kernel
 def _replace_largest(keys, positions, free, count, key, e):
-    """Enter a key in place of the largest."""
+    """Replace the largest key of a heap, and its edge."""
     i = 0
     while 2 * i + 1 < count:
         down = 2 * i + 1
@@ -453,15 +459,15 @@ def _replace_largest(keys, positions, free, count, key, e):
 
 @kernel
 def draw_places(count, key, out):
-    """``out[j]``: independent draws, uniform in ``[0, count)`` up to ``count / 2**52``."""
+    """Write independent draws, uniform in ``[0, count)`` with a bias up to ``count / 2**52``."""
     for j in range(len(out)):
         out[j] = min(np.int64(draw_unit(key, j) * np.float64(count)), count - 1)
 
 
 @kernel
 def uniform_places(key, begins, ends, out):
-    """``out[i]``: uniform in ``[begins[i], ends[i])``; where that is empty the last before it, or
-    0."""
+    """Write a uniform draw from ``[begins[i], ends[i])`` to ``out[i]``; if that is empty, the place
+    before ``ends[i]``, or 0."""
     for i in range(len(out)):
         if begins[i] < ends[i]:
             out[i] = begins[i] + np.int64(draw_unit(key, i) * np.float64(ends[i] - begins[i]))
@@ -471,9 +477,10 @@ def uniform_places(key, begins, ends, out):
 
 @kernel
 def weighted_places(key, begins, ends, sums, out):
-    """``out[i]``: a place in ``[begins[i], ends[i])`` in proportion to the steps of ``sums``.
+    """Write a draw from ``[begins[i], ends[i])`` to ``out[i]``, in proportion to the increments of
+    ``sums``.
 
-    Where there is no weight it is the last before that has any, or 0.
+    If these have no weight, the last place before ``ends[i]`` with some, or 0.
     """
     for i in range(len(out)):
         begin = begins[i]
@@ -487,7 +494,7 @@ def weighted_places(key, begins, ends, sums, out):
             out[i] = first_above(sums, np.nextafter(top, 0.0), np.int64(0), np.int64(end - 1))
             continue
         point = base + draw_unit(key, i) * (top - base)
-        if point >= top:  # it was rounded
+        if point >= top:  # by rounding
             point = base
-        # The first place whose running sum is above the point: never one without weight.
+        # The first sum above the point: never a place without weight.
         out[i] = first_above(sums, point, np.int64(begin), np.int64(end - 1))
