@@ -16,7 +16,7 @@ from ..system.arrays import Float64Array, Int64Array
 from ..system.buffers import BufferPools
 from ..system.checks import as_integer
 from .edge_values import EdgeField
-from .hop import HopMemory, Scratch, raise_bad_row, raise_bad_source
+from .hop import HopMemory, Scratch, raise_bad_row, raise_bad_source, set_slots
 from .induced import induced_edges, known_edges
 from .pickers import UniformPicker
 from .sampler import (
@@ -142,6 +142,7 @@ class HGTSampler(HopSampler):
                 np.array(sizes, dtype=np.int64).reshape(len(hops), len(node_types)),
                 edge_ends(graph),
                 (MOST_NEIGHBORS, self.most_edges or 0),
+                set_slots(max(MOST_NEIGHBORS, self.most_edges or 0)),
             )
         return shape
 
@@ -159,11 +160,13 @@ class _Shape:
         ends: See ``edge_ends``.
         fanouts: Maximum in-neighbours to which a vertex gives shares; in-edges per vertex that are
             considered in the end, 0 for all.
+        set_size: Slots of the hash set of one vertex's picks.
     """
 
     sizes: Int64Array
     ends: Int64Array
     fanouts: tuple[int, int]
+    set_size: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -319,7 +322,7 @@ def _draw(
     kept = scratch.array("hgt kept", room.kept, np.int64)
     # Several arrays from one: each look-up is a call, and calls take most of a batch's host time.
     shares = scratch.array("hgt shares", num_seen + 2 * room.seen, np.float64)
-    counts = scratch.array("hgt counts", room.seen + num_types, np.int64)
+    counts = scratch.array("hgt counts", room.seen + 2 * num_types, np.int64)
     hgt.draw(
         csc,
         like,
@@ -332,19 +335,19 @@ def _draw(
         scratch.table_bits(num_types),
         nodes,
         scratch.array("hgt seen", num_seen, like.dtype),
-        scratch.array("hgt local", num_seen, np.int32),
         shares[:num_seen],
         shares[num_seen : num_seen + room.seen],  # the keys of one type's draws
         counts[: room.seen],  # the places of these draws
         shares[num_seen + room.seen :],  # their keys in order
         scratch.array("hgt tables", num_types * room.table, np.int64).reshape(num_types, -1),
         scratch.array("hgt rows", 3 * (room.rows + 1), np.int64).reshape(3, -1),
-        scratch.hash_set(max(shape.fanouts)),
+        scratch.hash_set(shape.set_size),
         scratch.array("hgt sources", room.edges, like.dtype),
         positions,
         places,
         kept,
-        counts[room.seen :],
+        counts[room.seen : room.seen + num_types],
+        counts[room.seen + num_types :],
         report,
     )
     return positions, places, kept
@@ -413,13 +416,8 @@ class _HopByHop(BatchRun):
         positions = drawn.positions.numpy()
         places = self.read_sources(hop, drawn)
         indptr = self.scratch.array("kept", len(frontier) + 1, np.int64)
-        # All vertices of this table are in the batch, with the same local ids.
-        local = self.scratch.array("local", len(nodes), np.int64)
-        local[:] = np.arange(len(nodes))
         offsets = drawn.indptr.numpy()
-        kept = hgt.keep_known(
-            offsets, places, nodes, table, shift, local, positions, places, indptr
-        )
+        kept = hgt.keep_known(offsets, places, nodes, table, shift, positions, places, indptr)
         found = indptr, positions[:kept], places[:kept]
         return known_edges(hop.csc, etype, found, self.dtype, self.pools)
 
@@ -445,13 +443,12 @@ class _HopByHop(BatchRun):
         size = self.sampler.size(number, ntype)
         keys = self.scratch.array("share keys", count, np.float64)
         places = self.scratch.array("share places", count, np.int64)
-        local = self.scratch.array("local", count, np.int64)
         drawn = self.scratch.array("drawn", min(size, count), budget.seen.nodes.dtype)
         # Numbered after the edge types, whose numbers key the picks of this hop.
         key = np.uint64(derive_key(self.key, number, len(self.graph.edge_types) + index))
         seen = budget.seen.nodes
         taken = hgt.take_shares(
-            seen, budget.shares, size, key, keys, places, np.empty_like(keys), local, drawn, 0
+            seen, budget.shares, size, key, keys, places, np.empty_like(keys), drawn, 0
         )
         self.tables[ntype].relabel(
             drawn[:taken], self.scratch.array("drawn places", taken, np.int64)

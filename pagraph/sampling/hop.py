@@ -28,6 +28,13 @@ SHARES_NONE: npt.NDArray[np.uint64] = np.empty(0, dtype=np.uint64)
 _local = threading.local()
 
 
+def set_slots(picks: int) -> int:
+    """Slots of a hash set for one row's picks, a power of two."""
+    from .kernels.hop import SET_SLOTS
+
+    return 1 << (SET_SLOTS * max(picks, 1) - 1).bit_length()
+
+
 class Scratch:
     """Arrays by name that grow and never shrink, and a vertex table for each vertex type."""
 
@@ -60,12 +67,11 @@ class Scratch:
             self._arrays[name] = array
         return array[:length]
 
-    def hash_set(self, picks: int) -> Array:
-        """An empty hash set for ``picks`` numbers: a power-of-two length, filled with -1.
+    def hash_set(self, size: int) -> Array:
+        """An empty hash set of ``size`` slots (see :func:`set_slots`), filled with -1.
 
         Kernels must leave it empty.
         """
-        size = 1 << (2 * max(picks, 1) - 1).bit_length()
         if len(self._seen) < size:
             self._seen = np.full(size, -1, dtype=np.int64)
         return self._seen[:size]

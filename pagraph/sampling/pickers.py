@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..system.arrays import Array
-from .hop import raise_bad_row, raise_bad_source
+from .hop import raise_bad_row, raise_bad_source, set_slots
 from .times import MISSING
 
 if TYPE_CHECKING:
@@ -44,13 +44,9 @@ class UniformPicker:
         elif self.replace:
             _cpu.pick_repeated(counters, starts, degrees, offsets, hop.key, positions)
         else:
-            # The set is only needed for long rows with a large fan-out.
-            many = (
-                self.fanout > _cpu.SCAN_LIMIT
-                and len(counters) > 0
-                and int(degrees.max()) > self.fanout
-            )
-            seen = hop.scratch.hash_set(self.fanout if many else 1)
+            # The set is only needed for rows that are longer than the fan-out.
+            is_needed = len(counters) > 0 and int(degrees.max()) > self.fanout
+            seen = hop.scratch.hash_set(set_slots(self.fanout if is_needed else 1))
             _cpu.pick_distinct(counters, starts, degrees, offsets, hop.key, seen, positions)
         return edges
 

@@ -16,7 +16,7 @@ from ..seeds.keys import Renewal, derive_key
 from ..system.buffers import BufferPools
 from ..system.checks import as_flag, as_integer, check_fanout
 from .edge_values import EdgeField, EdgeWeights, KnownFields, edge_weights
-from .hop import SHARES_NONE, EdgeMemory, Hop, HopEdges, Scratch
+from .hop import SHARES_NONE, EdgeMemory, Hop, HopEdges, Scratch, set_slots
 from .pickers import UniformPicker, WeightedPicker
 
 if TYPE_CHECKING:
@@ -184,7 +184,7 @@ class FanoutHops:
             np.array(fanouts, dtype=np.int64).reshape(len(fanouts), len(edge_types)),
             edge_ends(graph),
             sampler.replace,
-            1 << (2 * most - 1).bit_length(),
+            set_slots(most),
         )
 
 

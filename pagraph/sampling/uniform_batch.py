@@ -217,8 +217,8 @@ class WeightedEdges:
         """The kernels' ``weights``, for hops with at most these rows and picks."""
         if self.like is None:
             return None
-        # The set has at least two slots per pick, so half of them bounds the picks of one row.
-        scratch = weighted_scratch(Scratch.of_this_thread(), rows, picks, hops.set_size >> 1)
+        # The set has at least four slots per pick, so a quarter bounds the picks of one row.
+        scratch = weighted_scratch(Scratch.of_this_thread(), rows, picks, hops.set_size >> 2)
         return self.table, self.like, _NO_SUMS, _NO_GUIDE, scratch, SHARES_NONE
 
 

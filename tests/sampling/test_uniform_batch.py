@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from pagraph import CSC, FormatError, Graph, NeighborSampler
 from pagraph.sampling import SubgraphSampler, uniform_batch
 from pagraph.sampling.kernels.batch import hop_key
-from pagraph.sampling.kernels.hop import SCAN_LIMIT
 from pagraph.seeds import derive_key
 from pagraph.system.buffers import BufferPools
 
@@ -423,16 +422,19 @@ def test_the_hash_table_grows_and_shrinks_from_batch_to_batch(make):
 
 
 @pytest.mark.parametrize("make", [NeighborSampler, SubgraphSampler])
-@pytest.mark.parametrize("degree", [SCAN_LIMIT + 1, SCAN_LIMIT + 2, 3 * SCAN_LIMIT])
-def test_picks_that_are_kept_in_a_set(make, degree):
-    """No vertex has more neighbours than this one, which may have just one more than are drawn."""
+@pytest.mark.parametrize("fanout", [1, 5, 15, 16, 17, 65])
+@pytest.mark.parametrize("more", [0, 1, 2, 30, 200])
+def test_repeated_picks_are_found(make, fanout, more):
+    """By scans and in a set, whose size follows the fan-out. No vertex has more neighbours than
+    this one, which may have just one more than are drawn."""
+    degree = fanout + more
     graph = Graph.from_coo(torch.arange(1, degree + 1), torch.zeros(degree, dtype=torch.int64))
-    sampler = make([SCAN_LIMIT + 1])
+    sampler = make([fanout])
     for key in range(5):
         batch = in_one_call(sampler, graph, torch.tensor([0]), key)
         nodes = batch.input_nodes
         found = (nodes["_N"] if isinstance(nodes, dict) else nodes).tolist()
-        assert len(set(found)) == len(found) == SCAN_LIMIT + 2
+        assert len(set(found)) == len(found) == fanout + 1
 
 
 @given(key=st.integers(0, 2**64 - 1), hop=st.integers(0, 100))

@@ -14,12 +14,12 @@ import triton.language as tl
 
 from .kernels import _A, _B, _frontier, _mix, _offer
 
-# As in ``kernels/weighted.py`` and ``kernels/hop.py``.
+# As in ``kernels/weighted.py``.
 _SHIFT = tl.constexpr(4)
 _CHUNK = tl.constexpr(16)
 _KEYS = tl.constexpr(1 << 40)
 _UNIT = tl.constexpr(2.0**-52)
-_SCAN_LIMIT = tl.constexpr(64)
+_MOST_DRAWN = tl.constexpr(64)
 _EDGES_PER_DRAW = tl.constexpr(16)
 
 
@@ -200,7 +200,7 @@ def _picks_of_row(
     elif k < degree:
         free = k * 0
         # In rows with few edges per pick, most draws would be repeats.
-        if (first_group < last_group) & (2 * k <= degree) & (k <= _SCAN_LIMIT):
+        if (first_group < last_group) & (2 * k <= degree) & (k <= _MOST_DRAWN):
             j = k * 0
             # Beyond this many draws, keys of all edges cost less.
             most = 2 * k + degree // _EDGES_PER_DRAW

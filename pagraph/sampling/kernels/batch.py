@@ -45,7 +45,7 @@ import numpy as np
 
 from ..._jit import array_at, as_rows, inlined, kernel
 from .hop import (
-    SCAN_LIMIT,
+    SET_SLOTS,
     clear_places,
     insert_nodes,
     measure,
@@ -261,8 +261,8 @@ def pick_as(frontier, fanout, replace, key, starts, degrees, offsets, seen, posi
         pick_repeated(frontier, starts, degrees, offsets, key, positions)
         return
     size = 1  # without rows that need the hash set, to not clear it
-    if fanout > SCAN_LIMIT and _has_above(degrees, len(frontier), fanout):
-        while size < 2 * fanout:
+    if _has_above(degrees, len(frontier), fanout):
+        while size < SET_SLOTS * fanout:
             size *= 2
         seen[:size] = -1
     pick_distinct(frontier, starts, degrees, offsets, key, seen[:size], positions)

@@ -29,7 +29,7 @@ import numpy as np
 
 from ..._jit import kernel, prefetch
 from ...graph._csc import check_row
-from .hop import _A, _B, AHEAD, SCAN_LIMIT, first_above, mix
+from .hop import _A, _B, AHEAD, first_above, mix
 
 SHIFT = 4
 CHUNK = 1 << SHIFT
@@ -95,6 +95,7 @@ _UNIT = 2.0**-52
 KEYS = np.int64(1) << 40
 # A draw costs as much as the keys of 5 to 20 edges. Draws stop once keys would have cost less.
 EDGES_PER_DRAW = 16
+_MOST_DRAWN = 64  # picks of a row without replacement that are drawn, else they have keys
 
 
 @kernel
@@ -109,7 +110,7 @@ def _draws(start, degree, k, replace):
     """Whether a row's ``k`` picks are drawn: it has groups and, without replacement, at least two
     edges per pick, so that repeats are few."""
     first, last = groups(start, start + degree)
-    return first < last and k > 0 and (replace or (2 * k <= degree and k <= SCAN_LIMIT))
+    return first < last and k > 0 and (replace or (2 * k <= degree and k <= _MOST_DRAWN))
 
 
 @kernel
