@@ -196,7 +196,7 @@ class TestRefusals:
             ({"features": "link"}, "features must be one of copy, reference, got 'link'"),
             (
                 {"features": "reference"},
-                "source must be given where features are 'reference', got None",
+                "source must be given if features is 'reference', got None",
             ),
         ],
     )
