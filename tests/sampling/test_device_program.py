@@ -35,7 +35,7 @@ pytestmark = [
 
 @pytest.fixture
 def soon(monkeypatch):
-    """Few batches are made the long way first: each takes the interpreter 0.1 s and more."""
+    """Few batches are made kernel by kernel first: each takes the interpreter 0.1 s and more."""
     monkeypatch.setattr(program, "_LEARNED", 2)
     monkeypatch.setattr(program, "_SETTLING", 2)
 
@@ -240,7 +240,7 @@ def test_weights_that_are_written_or_replaced(prefetch):
 @settings(max_examples=4)
 @given(graph=typed_graphs(), keys=st.integers(0, 9), prob=st.sampled_from([None, "w"]))
 def test_several_types_equal_the_cpu(graph, keys, prob):
-    # What has no rows is read the long way.
+    # What has no rows is read kernel by kernel.
     assume(not graph.is_homogeneous and all(graph.num_nodes_by_type.values()))
     for name in graph.node_types:
         graph.node_fields(name)["x"] = torch.randn(graph.num_nodes_of(name), 3)

@@ -38,7 +38,7 @@ pytestmark = [
 
 @pytest.fixture
 def soon(monkeypatch):
-    """Few batches are made the long way first."""
+    """Few batches are made kernel by kernel first."""
     monkeypatch.setattr(program, "_LEARNED", 2)
     monkeypatch.setattr(program, "_SETTLING", 2)
 
@@ -251,7 +251,7 @@ def test_a_batch_makes_few_calls_and_launches_nothing_by_itself():
 
 @pytest.mark.parametrize("shapes", ["sampled", "fixed"])
 def test_a_graph_that_grows_between_epochs(monkeypatch, shapes):
-    """Batches outgrow what the first ones took: they are made the long way until more is known."""
+    """Batches outgrow what the first ones took: they are made kernel by kernel until more is known."""
     monkeypatch.setattr(program, "_OFTEN", 2)
     graph = make_graph()
     graph.edata["w"] = torch.arange(graph.num_edges) % 8 == 0
