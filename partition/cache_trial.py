@@ -101,7 +101,7 @@ def measure(
     widths = row_bytes(trial, whole)
     if not widths and trial.share is None:
         raise ValueError(
-            f"cache must be a share where the graph has no field {_FEATURES}, got {trial.budget!r}"
+            f"cache must be a share if the graph has no field {_FEATURES}, got {trial.budget!r}"
         )
     # Without fields every vertex counts the same, so a share of bytes is a share of vertices.
     widths = widths or dict.fromkeys(whole.node_types, 1)

@@ -120,12 +120,12 @@ def check_field_names(graph: Graph) -> None:
     # DGL joins type and name with "/" in the files, and with ":" in its key-value store.
     for name in [*graph.node_types, *itertools.chain(*graph.edge_types)]:
         if "/" in name or ":" in name:
-            raise ValueError(f"a type must not be called with '/' or ':', got {name!r}")
+            raise ValueError(f"names of types must not contain '/' or ':', got {name!r}")
     fields = [*map(graph.node_fields, graph.node_types), *map(graph.edge_fields, graph.edge_types)]
     for name in itertools.chain(*fields):
         if name == ORIGINAL_ID or "/" in name or ":" in name:
             raise ValueError(
-                f"a field must be called neither {ORIGINAL_ID!r} nor with '/' or ':', got {name!r}"
+                f"names of fields must not be {ORIGINAL_ID!r} or contain '/' or ':', got {name!r}"
             )
 
 
@@ -405,4 +405,4 @@ def _write(file: Path, write: Callable[[], object]) -> int:
 def _check_size(file: Path, size: int, headers: int, tensors: Iterable[Tensor]) -> None:
     expected = headers + sum(tensor.numel() * tensor.element_size() for tensor in tensors)
     if size < expected:
-        raise OSError(f"{file} cannot be written: {size} of {expected} bytes are there")
+        raise OSError(f"{file} cannot be written: only {size} of {expected} bytes were")

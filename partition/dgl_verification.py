@@ -59,7 +59,7 @@ class _Config:
         notes = value.get(NOTES)
         if not method.startswith(_METHOD) or not isinstance(notes, dict):
             raise FormatError(
-                f"{path} must be written by pagraph, which notes what to compare, got the method "
+                f"{path} must be written by pagraph, which records what to verify, got the method "
                 f"{method!r}"
             )
         num_parts = take_count(value, "num_parts", where)
@@ -159,7 +159,7 @@ def _open_whole(config: _Config, folder: Path, source: StrPath | None) -> Graph:
         whole = open_source(config.source, folder)
     else:
         raise ValueError(
-            f"source must be given, {folder} does not say which graph it was made from"
+            f"source must be given, as {folder} does not name the graph it was made from"
         )
     if config.train_type not in whole.node_types:
         raise FormatError(f"{config.path}: {config.train_type!r} must be a vertex type of {whole}")

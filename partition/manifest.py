@@ -273,9 +273,7 @@ class PartitionManifest:
         if not self.folders:
             raise FormatError(f"{where}: folders must hold at least 1 part, got 0")
         if self.features == "reference" and self.source is None:
-            raise FormatError(
-                f"{where}: source must be there where features is 'reference', got None"
-            )
+            raise FormatError(f"{where}: source must be given if features is 'reference', got None")
         for entry in self.folders:
             if entry.num_nodes > self.num_nodes or entry.num_edges > self.num_edges:
                 got = f"{entry.num_nodes} vertices and {entry.num_edges} edges"

@@ -151,7 +151,7 @@ def locate_source(entry: SourceEntry, out: Path, given: StrPath | None = None) -
         places = " or ".join(dict.fromkeys(repr(str(folder)) for folder in found))
         raise FormatError(
             f"{out}: the graph it was made from must be at {places}, got no {identity} there "
-            "(source= and --source name another place)"
+            "(give another place by source= or --source)"
         )
     for folder in there:
         if file_digest(folder / identity) == entry.sha256:

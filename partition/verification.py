@@ -122,7 +122,7 @@ def _open_whole(manifest: PartitionManifest, out: Path, source: StrPath | None) 
     elif manifest.source is not None:
         whole = open_source(manifest.source, out)
     else:
-        raise ValueError(f"source must be given, {out} does not say which graph it was made from")
+        raise ValueError(f"source must be given, as {out} does not name the graph it was made from")
     check_whole(whole, manifest, out)
     try:
         for edge_type in whole.edge_types:

@@ -258,7 +258,7 @@ def check_fields(graph: Graph) -> None:
             check_storable(f"field {name!r} of the {owner}", value)
             if name in own:
                 raise ValueError(
-                    f"graph must have no field of a name that parts use themselves, got {name!r}"
+                    f"graph must not have a field with a name that parts use, got {name!r}"
                 )
 
 
@@ -267,7 +267,7 @@ def _source_entry(
 ) -> SourceEntry | None:
     if source is None:
         if features == "reference":
-            raise ValueError("source must be given where features are 'reference', got None")
+            raise ValueError("source must be given if features is 'reference', got None")
         return None
     if folder_form(source) == "native":
         entry = Manifest.read(Path(source))

@@ -73,9 +73,10 @@ class BlockSource:
     device runs out of memory, the cache drops half of its rows and the step is repeated.
 
     Args:
-        graph, sampler: The graph and what draws its blocks; batches have types unless it has one of
-            each.
-        fields, features, labels: Reads rows; the fields of the input nodes and of the seeds.
+        graph: The graph; batches are untyped if it has one vertex type and one edge type.
+        sampler: Samples its blocks.
+        fields: Reads rows.
+        features, labels: The fields to read for input nodes, and for seeds.
         pools: Recycled memory.
         device_sampler: Samples on the device; None: the CPU samples.
         envelope: The sizes that untyped batches are padded to; None: no padding.
@@ -174,7 +175,7 @@ class BlockSource:
         assert begun is not None and ready is not None
         links = list(links_of(batch))
         if links:
-            # The pairs are made on the CPU: copied at once, after the blocks.
+            # Pairs are made on the CPU; copied together, after the blocks.
             assert self._ring is not None
             with sampler.stream.use():
                 arrays = [array for of_type in links for array in arrays_of_links(of_type)]
@@ -187,7 +188,8 @@ class BlockSource:
     def _padded(
         self, envelope: Envelope, prepared: _Prepared, reads: list[Read]
     ) -> tuple[_Prepared, list[Read]]:
-        """The batch and its reads padded to one of the loader's sizes, where its arrays are."""
+        """The batch and its reads, padded to one of the loader's sizes, on the device of its
+        arrays."""
         batch = prepared.batch
         assert isinstance(batch, MiniBatch)
         sampled = sizes_of(batch)
@@ -198,7 +200,7 @@ class BlockSource:
         if self._device_sampler is None:
             padded = pad()
         else:
-            # In the stream of the sampling, which owns the memory.
+            # On the sampling stream, which owns the memory.
             stream = self._device_sampler.stream
             with stream.use():
                 padded = self._fields.with_room(pad)
@@ -210,7 +212,7 @@ class BlockSource:
         return _Prepared(padded, ready, sampled=sampled, words=prepared.words), reads
 
     def _reads(self, batch: _Batch) -> list[Read]:
-        """Features are read for the input nodes, labels for the seeds."""
+        """The reads of features for the input nodes, and of labels for the seeds."""
         nodes: Any = batch.input_nodes
         hop_ends: Any = batch.hop_ends
         reads = []
@@ -229,7 +231,7 @@ class BlockSource:
         """Copy the batch to the device, all arrays at once."""
         assert self._ring is not None
         prepared: _Prepared = sampled.batch
-        # The stream of the rows, whose kernels read the ids: ordered without an event.
+        # On the stream of the rows, whose kernels read the ids: ordered without an event.
         stream = self._ring.accelerator.stream("reading")
         with stream.use():
             begun = stream.record()
@@ -338,7 +340,7 @@ def _counts(batch: _Batch) -> tuple[int, int, int]:
         edges = 0
         for block in batch.blocks:
             edges += block.indices.shape[0]
-        # As `input_nodes` has it, without the call.
+        # Like `input_nodes`, without the call.
         inputs = batch.blocks[0].src_nodes.shape[0] if batch.blocks else seeds
     else:
         seeds = sum(len(nodes) for nodes in batch.output_nodes.values())
@@ -350,7 +352,8 @@ def _counts(batch: _Batch) -> tuple[int, int, int]:
 
 
 def arrays_of(batch: MiniBatch | HeteroMiniBatch) -> list[Tensor]:
-    """The arrays of a sampled batch without fields; none that is a prefix of another."""
+    """The arrays of a sampled batch without fields, except prefixes of others (the vertices of
+    inner blocks, and seeds)."""
     relations: list[Block | Relation] = []
     if isinstance(batch, MiniBatch):
         arrays = [batch.input_nodes]
@@ -379,8 +382,7 @@ def with_arrays(
 ) -> MiniBatch | HeteroMiniBatch:
     """The batch with other arrays in place of :func:`arrays_of`.
 
-    The vertices of every block become the first of the outermost one's, and the seeds the first of
-    all.
+    The vertices of each block, and the seeds, become prefixes of the outermost block's vertices.
     """
     left = iter(arrays)
     if isinstance(batch, MiniBatch):

@@ -140,20 +140,20 @@ class Engine(Generic[T]):
         worker_init_fn: Any = None,
         program: DeviceProgram | None = None,
     ) -> None:
-        """Make the batches of later epochs by ``source``.
+        """Set the source of later epochs' batches.
 
         Args:
-            source: Makes them.
-            options: Threads and depth. Default: as before.
+            source: Makes the batches.
+            options: Threads and depth. Default: unchanged.
             worker_init_fn: Called with the worker's number in each thread.
-            program: Makes each in one launch where possible.
+            program: Makes each batch by one launch if possible.
         """
         fields = self.fields
         accelerator = self.accelerator
         fetch: Any = partial(_fetch, fields, source.send, source.build, source.rereads)
         deliver: Any = partial(_deliver, fields, source)
         if program is not None:
-            program.source = cast(ProgramSource, source)  # which only some are
+            program.source = cast(ProgramSource, source)  # only such sources come with a program
             deliver = partial(_deliver_program, program, fetch, deliver)
             if not program.samples:
                 fetch = partial(_fetch_by_program, program, fetch)
@@ -188,12 +188,12 @@ class Engine(Generic[T]):
         """A batch outside any epoch, made in the calling thread; thread-safe.
 
         Args:
-            source: Makes it.
-            seeds: As a ticket has them, checked.
-            key: Random key: equal seeds and keys give equal batches.
+            source: Makes the batch.
+            seeds: Checked seeds, in a ticket's form.
+            key: Random key; equal seeds and keys give equal batches.
 
         Raises:
-            ValueError: More seeds than a batch of a fixed size has.
+            ValueError: There are more seeds than a batch of fixed shapes has room for.
         """
         most = self.epochs.order.batch_size
         if self.envelope is not None and most is not None and len(seeds) > most:
@@ -216,8 +216,11 @@ class Engine(Generic[T]):
         return derive_key(self.epochs.order.seed or 0, _REQUESTED, key)
 
     def _ready_for_requests(self) -> EpochRecorder:
-        """The recorder of requests. The first request prepares as for an epoch. The second does
-        what follows a first step, as the first batch has been used. Others wait for both."""
+        """The recorder of requests.
+
+        The first request prepares as for an epoch. The second one does what follows a first
+        training step, since the first batch has been used by then. Other requests wait for both.
+        """
         with self._request_lock:
             recorder = self.stats.requested(self.epochs.tracing)
             if self._requests < 2:
@@ -232,7 +235,7 @@ class Engine(Generic[T]):
             return recorder
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a saved state; see ``Epochs.load_state_dict``.
+        """Continue from a saved state; raises as ``Epochs.load_state_dict``.
 
         Raises:
             ValueError: The sizes of its batches are missing, damaged, or of another graph.
@@ -270,14 +273,14 @@ class Engine(Generic[T]):
 
 
 def _fill(fields: FieldSet, program: DeviceProgram | None) -> None:
-    """Fill the cache after a first step; leave room for the batches of one launch."""
+    """Fill the cache after a first training step, with room left for batches of one launch."""
     if program is not None:
         fields.batches_bytes = program.batches_bytes
     fields.after_first_step()
 
 
 def _prepare(planner: Planner, options: PipelineOptions, envelope: Envelope | None) -> None:
-    """What precedes the first batch of an epoch."""
+    """Prepare cache and sizes before the first batch of an epoch."""
     planner.prepare(options)
     if envelope is not None:
         envelope.begin()
@@ -292,7 +295,7 @@ def _fetch(
     recorder: EpochRecorder,
     windows: Windows | None,
 ) -> Fetched:
-    """Read the rows of a batch, and build from them what can be built ahead."""
+    """Read the rows of a batch, and build what can be built ahead."""
     begin = time.perf_counter_ns()
     try:
         if fields.accelerator is None:
@@ -330,7 +333,7 @@ def _fetched(
 def _deliver(
     fields: FieldSet, source: BatchSource[T], fetched: Fetched, recorder: EpochRecorder
 ) -> T | FailedBatch:
-    """The finished batch, with rows as the fields are now."""
+    """The finished batch, with the fields' current rows."""
     _, reads, after = fetched.sampled
     try:
         rows = fields.current_each(reads, fetched.rows, after)
@@ -362,8 +365,7 @@ def _fetch_by_program(
     recorder: EpochRecorder,
     windows: Windows | None,
 ) -> Begun | Fetched:
-    """A batch that the CPU has sampled, on its way through the device in one launch, or read the
-    long way."""
+    """A batch that the CPU has sampled: enqueued as one launch, or else read kernel by kernel."""
     begin = time.perf_counter_ns()
     begun = None if windows is not None else program.send(sampled, recorder)
     if begun is None:
@@ -379,7 +381,8 @@ def _deliver_program(
     prepared: Begun | Fetched,
     recorder: EpochRecorder,
 ) -> Any:
-    """The finished batch of a program, or of the long way, by which the program learns."""
+    """The finished batch, made by one launch or else kernel by kernel; the program learns sizes
+    from the latter."""
     if isinstance(prepared, Begun):
         made = program.finish(prepared, recorder)
         if made is not None:
@@ -399,7 +402,7 @@ def _deliver_program(
 def _window_reader(
     fields: FieldSet, planner: Planner, options: PipelineOptions, looks_ahead: bool
 ) -> WindowReader | None:
-    """Reader of an epoch's groups of batches; None where no file is cold, or ids are not on the
+    """Reader of an epoch's groups of batches; None if no file is cold, or if ids are not on the
     CPU."""
     plan = planner.plan(options)
     if not looks_ahead or not plan.window or not fields.begin_cold():
@@ -409,102 +412,101 @@ def _window_reader(
 
 
 class LoaderControls:
-    """Base of the loaders: statistics, the cache, a timeline, and a place to go on from. Subclasses
-    set ``_engine``."""
+    """Stats, cache, trace and state API shared by all loaders. Subclasses set ``_engine``."""
 
     _engine: Engine[Any]
 
     def __repr__(self) -> str:
-        # A subclass of a user's may ask before its constructor is through.
+        # A user's subclass may call it before its constructor has finished.
         engine = vars(self).get("_engine")
         return f"{type(self).__name__}({'' if engine is None else engine.describe()})"
 
     @property
     def stats(self) -> LoaderStats:
-        """Rows, bytes, hits and seconds by stage, tier and field, for each epoch and in total;
-        prints as a table."""
+        """Rows, bytes, hits and seconds by stage, tier and field, per epoch and in total; prints as
+        a table."""
         return self._engine.stats
 
     @property
     def cache_plan(self) -> CachePlans:
-        """The static cache's rows and bytes of each type and what they should save; prints as a
+        """The static cache's rows and bytes by type, and its expected savings; prints as a
         table."""
         return self._engine.fields.plans
 
     @property
     def memory_plan(self) -> MemoryPlan:
-        """The bytes of host memory that each part of the loader may take, made with the first
-        batch; prints as a table.
+        """Host memory in bytes that each part of the loader may take; made at the first batch or
+        the first access. Prints as a table.
 
-        ValueError where ``memory`` is less than a batch needs.
+        Raises:
+            ValueError: ``memory`` is less than one batch needs.
         """
         return self._engine.memory_plan
 
     def invalidate_cache(self) -> None:
-        """Forget cached rows: for changes nobody can see (writes through NumPy views, by other
-        processes)."""
+        """Drop all cached rows. Needed after writes that torch does not track, through NumPy views
+        or by other processes."""
         self._engine.fields.invalidate()
 
     def close(self) -> None:
-        """End the newest pass, if it is not over, and unpin host memory; also done when nobody has
-        the loader any more.
+        """End the newest epoch and unpin host memory; also done when the loader is freed.
 
-        A pass that begins after it pins it anew.
+        A later epoch pins the memory again.
         """
         self._engine.close()
 
     def trace(self, path: StrPath | Tracer, *, label: str = "loader") -> Tracer:
-        """Write a timeline of the loader from now on: a Chrome trace, which Perfetto opens.
+        """Record a timeline of the loader from now on, as a Chrome trace, which Perfetto opens.
 
         Args:
-            path: A new file (``.gz``: compressed), or the tracer of another loader: both are in its
-                file then.
-            label: Name of this loader there.
+            path: A new file (compressed if it ends in ``.gz``), or another loader's tracer, whose
+                file then has both.
+            label: Name of this loader in the trace.
 
         Returns:
             A context manager; its ``stop()``, or the end of the ``with`` block, writes the file.
 
         Raises:
-            OSError, PipelineError: The path cannot be written; the loader is being traced already.
+            OSError: The path cannot be written.
+            PipelineError: The loader is already being traced.
         """
         return self._engine.epochs.tracing.start(path, label)
 
     def shrink_cache(self) -> bool:
-        """Give up half of what is cached on a GPU, for a training step that ran out of memory; then
-        repeat the step.
+        """Free half of the cache on a GPU, to repeat a training step that ran out of memory.
 
-        Loaders do so by themselves where a batch of their own does not fit. The cache stays
-        smaller; ``cache_plan`` says what to give as ``cache`` next time.
+        Loaders do this automatically if a batch does not fit. The cache stays smaller;
+        ``cache_plan`` shows the size to pass as ``cache`` next time.
 
         Returns:
-            Whether there was anything to give up; on the CPU there never is.
+            Whether anything was cached on a device; always False on the CPU.
         """
         shrink = self._engine.epochs.steps.shrink
         return shrink is not None and shrink()
 
     def set_epoch(self, epoch: int) -> None:
-        """Make the next pass epoch number ``epoch`` (from 0); the passes after it count on from
-        there.
+        """Set the number of the next epoch, from 0; later ones count on from it.
 
-        Like ``DistributedSampler.set_epoch``, but passes are counted anyway: needed to go on where
-        another run stopped, to repeat an epoch, or where processes made different numbers of
-        passes. With a ``seed``, order and sampling are exactly those of that epoch. A place in the
-        middle of this very epoch that ``load_state_dict`` has set stays.
+        Like ``DistributedSampler.set_epoch``, but epochs are also counted without it. Needed to
+        continue another run, to repeat an epoch, or if processes made different numbers of passes.
+        With a ``seed``, order and sampling are exactly those of that epoch. A position within this
+        epoch that ``load_state_dict`` has set is kept.
 
         Raises:
-            TypeError, ValueError: ``epoch`` is not an integer; it is negative.
+            TypeError: ``epoch`` is not an integer.
+            ValueError: ``epoch`` is negative.
         """
         self._engine.epochs.set_epoch(epoch)
 
     def state_dict(self) -> dict[str, Any]:
-        """The loader's position; ``load_state_dict`` goes on from it with the batch after the last
-        one."""
+        """The loader's position, after the last batch that was read; see ``load_state_dict``."""
         state = self._engine.epochs.state_dict()
         envelope = self._engine.envelope
         return state if envelope is None else state | {"shapes": envelope.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from ``state_dict()``, of this loader or of one made with the same arguments."""
+        """Continue from a ``state_dict()`` of this loader, or of one made with the same
+        arguments."""
         self._engine.load_state_dict(state)
 
     @property

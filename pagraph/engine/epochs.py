@@ -1,4 +1,4 @@
-"""Epochs: runs a seed order through the stages, epoch by epoch; resumable in the middle of one."""
+"""Epochs: runs a seed order through the stages, epoch by epoch; resumable within an epoch."""
 
 from __future__ import annotations
 
@@ -91,13 +91,15 @@ class Epochs(Generic[T]):
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a saved state: the next ``iter()`` yields the very batches that would have
-        come.
+        """Continue from a saved state: the next ``iter()`` yields exactly the batches that would
+        have followed.
+
+        If it raises, the loader's position is unchanged.
 
         Raises:
             TypeError: The state is not a dict, or a number in it is not an integer.
-            ValueError: The state is of another loader (another seed, shuffle, number of seeds or of
-                batches, batch size), or it is incomplete or damaged. The loader stays where it was.
+            ValueError: The state is of another loader (with another seed, shuffle, number of seeds
+                or batches, or batch size), or is incomplete or damaged.
         """
         if not isinstance(state, dict):
             raise TypeError(
@@ -129,19 +131,22 @@ class Epochs(Generic[T]):
             self._resume = (self.order.replan(epoch, key), batch)
 
     def set_epoch(self, epoch: int) -> None:
-        """The next ``iter()`` is epoch number ``epoch``, from its beginning; those after it count
-        on from there.
+        """Make the next ``iter()`` epoch ``epoch``, from its beginning; later ones count on.
 
-        Only a place inside this very epoch that ``load_state_dict`` has set stays: the loop that
-        resumes may name its epoch first. TypeError unless it is an integer, ValueError below 0.
+        A position within this epoch that ``load_state_dict`` has set is kept, since a resuming loop
+        may set its epoch afterwards.
+
+        Raises:
+            TypeError: ``epoch`` is not an integer.
+            ValueError: ``epoch`` is negative.
         """
         epoch = as_integer("epoch", epoch, least=0)
         if self._resume is None or self._resume[0].epoch != epoch:
             self._go_to(epoch)
 
     def _go_to(self, epoch: int) -> None:
-        """Make the next pass that epoch, from its beginning; the newest iterator's place does not
-        count any more."""
+        """Make the next epoch ``epoch``, from its beginning; discards the newest iterator's
+        position."""
         self._next_epoch = epoch
         self._position = None
         self._resume = None
@@ -170,7 +175,7 @@ class EpochIterator(Generic[T]):
         self._recorder = owner.stats.begin(plan.epoch, owner.tracing)
         weakref.finalize(self, self._recorder.close).atexit = False
         before = owner.steps.before_first_batch
-        # Fills what has a fixed size; the reader waits for it.
+        # Fills caches of a fixed size; the reader waits for it.
         if before is not None and begin < owner.end_of(plan):
             self._recorder.trace.at(-1)
             with self._recorder.time("waiting"), self._recorder.time("filling"):
@@ -203,12 +208,12 @@ class EpochIterator(Generic[T]):
             try:
                 prepared = next(self._stage)
             except StopIteration:
-                if self._filling is not None:  # after an epoch the cache is there
+                if self._filling is not None:  # after an epoch the cache must be filled
                     self._fill(steps, waits=True)
                 raise
             self._asked = True
             if recorder.trace.tracing.tracer is not None:
-                recorder.trace.at(self._batch)  # The reader may have worked for another one.
+                recorder.trace.at(self._batch)  # the reader may have worked on another batch
             try:
                 result = steps.deliver(prepared, recorder)
             except StopIteration as error:  # User code must not look like the epoch's end.
@@ -216,7 +221,7 @@ class EpochIterator(Generic[T]):
             if steps.mark is not None:
                 recorder.device_time("waiting", asked, steps.mark())
             delivered = not isinstance(result, FailedBatch)
-        except OwnReaderError:  # The batch's own: the pass goes on for the reader.
+        except OwnReaderError:  # fails this batch alone; the epoch continues for the reader
             raise
         except BaseException:
             self.close()
@@ -225,13 +230,13 @@ class EpochIterator(Generic[T]):
             recorder.waited(begin, delivered=delivered)
         self._batch += 1
         current = self._owner._current
-        # The newest iterator's place is the loader's.
+        # The newest iterator's position is the loader's.
         if current is not None and current() is self:
             self._owner._position = (self._plan, self._batch)
         if not isinstance(result, FailedBatch):
             return result
-        # One batch's own: the next one may do. The error's traceback will have this frame, so that
-        # a name for it here would keep both, and the threads, until the collector runs.
+        # It fails this batch alone. The error's traceback will refer to this frame, so a name for
+        # it here would be a cycle that keeps both, and the threads, until garbage collection.
         failure = result.error
         del result, prepared
         try:
@@ -240,16 +245,16 @@ class EpochIterator(Generic[T]):
             del failure
 
     def _fill(self, steps: Steps[T], *, waits: bool = False) -> None:
-        """Do what follows a first step, filling the cache in a thread if it may be; its error comes
-        with a later call.
+        """Do what follows a first training step, and fill the cache, in a thread if possible; its
+        error is raised by a later call.
 
-        What it is filled by may take a second to find out, in which a reader that waits lets the
-        disk rest.
+        Choosing the rows may take a second, during which a waiting reader would leave the disk
+        idle.
         """
         if self._filling is None:
             timed = partial(_timed, self._recorder)
-            # A thread fills only where batches are looked ahead for: there the reader waits for the
-            # disk, elsewhere the thread would take the processor from it.
+            # A thread fills only with look-ahead, where the reader waits for the disk; else the
+            # thread would compete with it for the processor.
             in_thread = (
                 steps.fills_beside
                 and self._owner.options.threads
@@ -279,7 +284,7 @@ class EpochIterator(Generic[T]):
 
 
 def _method(stats: LoaderStats) -> Callable[[], object]:
-    """A callback that settles the statistics, which it does not keep alive: they know the trace."""
+    """A callback that settles the statistics; weak, since these refer to the trace."""
     held = weakref.WeakMethod(stats.settle)
 
     def settle() -> None:
@@ -291,7 +296,7 @@ def _method(stats: LoaderStats) -> Callable[[], object]:
 
 
 def _equal(saved: Any, expected: Any) -> bool:
-    """Whether a saved value is the loader's; of another type, such as a tensor, it is not."""
+    """Whether a saved value equals the loader's; False for another type, such as a tensor."""
     return isinstance(saved, type(expected)) and bool(saved == expected)
 
 
@@ -338,8 +343,8 @@ def _start(
     def threaded(tickets: Iterator[Any]) -> Stage[Any, Any] | SerialStage[Any, Any]:
         if not threads:
             return SerialStage(tickets, work)
-        # What a device computes with the reader's batches is not to wait for his work; and a user's
-        # functions stay in the threads that they were asked for.
+        # Not with a device, which would wait for the reader's next launches; and not with a user's
+        # functions, which must run in the threads.
         reader_may_work = (
             steps.is_pure and steps.mark is None and steps.on_start is None and finish is None
         )
@@ -358,7 +363,7 @@ def _start(
         return threaded(tickets)
 
     def enqueued() -> Stage[Any, Any] | SerialStage[Any, Any] | AheadStage:
-        # What the CPU samples, its threads send by themselves once there is something recorded.
+        # If the CPU samples, its threads send batches themselves once a launch is recorded.
         if not program.is_ready() or not program.samples:
             return threaded(tickets)
         begin_batch = partial(_begin, program, recorder)
@@ -370,7 +375,7 @@ def _start(
 
 
 def _begin(program: DeviceProgram, recorder: EpochRecorder, item: tuple[int, Any]) -> Begun | None:
-    """Have a device make a batch; None if it cannot."""
+    """Begin a batch on a device; None if it cannot make it by one launch."""
     index, ticket = item
     if recorder.trace.tracing.tracer is None:
         return program.begin(ticket, recorder)
@@ -384,16 +389,15 @@ def _begin(program: DeviceProgram, recorder: EpochRecorder, item: tuple[int, Any
 def _finish(
     finish: Finish, recorder: EpochRecorder, begin: int, number: int, fetched: Fetched
 ) -> Fetched:
-    """The last step of a batch, whose number in the pass counts from batch ``begin``."""
-    recorder.trace.at(begin + number)  # The thread may have worked for another one.
+    """Run the last step of a batch; ``number`` counts from batch ``begin`` of the epoch."""
+    recorder.trace.at(begin + number)  # the thread may have worked on another batch
     return finish(fetched, recorder)
 
 
 def _tickets(
     order: BatchOrder, plan: EpochPlan, indices: range, steps: Steps[Any], recorder: EpochRecorder
 ) -> Iterator[tuple[int, Any]]:
-    """The first stage: tickets in order with their number, with ``draw`` done where steps have
-    one."""
+    """The first stage: numbered tickets in order, or the results of ``draw`` if there is one."""
     tracing = recorder.trace.tracing
     for index in indices:
         begun = 0 if tracing.tracer is None else recorder.trace.begin(index)

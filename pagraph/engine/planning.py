@@ -43,34 +43,42 @@ _PAGE = 4096
 """Minimum bytes that the system reads from a file."""
 
 _MARGIN = 1.25
-"""Factor of room above what a trial took, as later batches may be larger."""
+"""Factor applied to the sizes of trial batches, since later ones may be larger."""
 
 _MOST_RANKED = 128 << 20
-"""Bytes of edges on disk that are all looked at for a ranking. RMAT of scale 22, 40 batches of
-1000 seeds, 2 GiB of memory: the first epoch took 46 s with "auto" (256 MiB of edges) and 5.7 s with
-a ranking by a few batches; the second epoch took as long with either."""
+"""Most bytes of edges on disk that a ranking may read as a whole. For RMAT of scale 22, 40 batches
+of 1000 seeds and 2 GiB of memory, the first epoch took 46 s with "auto" (256 MiB of edges), and 5.7
+s with a ranking by a few batches; the second epoch took equally long."""
 
 _STAGING = 30 << 20
-"""Pinned bytes: three buffers of 8 MiB for rows, three of 2 MiB for blocks."""
+"""Bytes of pinned memory: three buffers of 8 MiB for rows, three of 2 MiB for blocks."""
 
 _KERNELS = 40 << 20
-"""Bytes of machine code loaded with the first read of rows; measured: 22 to 45 MB."""
+"""Bytes of machine code loaded with the first read of rows; 22 to 45 MB measured."""
 
 _taken: weakref.WeakKeyDictionary[Planner, int] = weakref.WeakKeyDictionary()
 """Bytes that this process's plans have given to live loaders."""
 
 _first_process = [0]
-"""Bytes that the process held at its first plan, kernels included."""
+"""Bytes that the process held at its first plan, including kernels."""
 
-# Guards both. A planner takes it while it has its own lock, and never the other way round; nothing
-# that is called under it plans. A fork lock: a child may plan while its parent did.
+# Guards both. Lock order: a planner's own lock, then this one; nothing called under it makes a
+# plan. A fork lock, since a process may fork while a plan is made.
 _taken_lock = ForkLock()
 
 
 @dataclass(frozen=True, eq=False)
 class _Rows:
-    """A field's rows: what they belong to, which of a batch's are read, where they are, and bytes
-    of one."""
+    """A field's rows.
+
+    Attributes:
+        type: Their vertex or edge type.
+        role: Whether they are read for input nodes, for seeds or both.
+        num_rows: Number of rows.
+        row_bytes: Bytes per row.
+        cached_bytes: Bytes per row in a cache.
+        is_on_disk: Whether they are in a file.
+    """
 
     type: RowType | None
     role: Role
@@ -88,12 +96,11 @@ class _Rows:
         device: torch.device,
         dtype: torch.dtype | None,
     ) -> _Rows | None:
-        """The rows as they are now; None for a field that cannot be read now, or that lies on a
-        device."""
+        """The field's current rows; None for a field that cannot be read now, or is on a device."""
         try:
             seen = field.snapshot()
         except (KeyError, RuntimeError):
-            # A field that cannot be read now takes no part in the plan; its read will say why.
+            # A field that cannot be read now is not planned for; its read raises the error.
             return None
         base = host_feature(seen.tensor, device)
         if isinstance(base, DeviceFeature):
@@ -122,12 +129,14 @@ class Ranker:
         return None if isinstance(self.policy, FewBatches) else self.workload.seed_reads(row_type)
 
     def fit(self, plan: MemoryPlan, graph: Graph, num_hops: int, *, given: bool) -> MemoryPlan:
-        """Rank by a few batches from now on if the policy takes more than the plan has while the
-        cache is empty.
+        """Rank by a few batches from now on if the policy needs more memory than the plan has while
+        the cache is empty.
 
-        With ``auto`` and ``adaptive`` also if many edges lie on disk: to go through them all takes
-        longer than what the better ranking saves. ValueError for another policy that takes too
-        much, if memory was ``given``.
+        With ``auto`` and ``adaptive``, also if many edges are on disk: reading them all takes
+        longer than the better ranking saves.
+
+        Raises:
+            ValueError: Another policy needs too much, and the user has ``given`` the memory.
         """
         needed = ranking_bytes(self.policy, graph, num_hops)
         room = plan.cache + plan.left
@@ -135,7 +144,7 @@ class Ranker:
         takes_long = is_ours and plan.needs.topology > _MOST_RANKED
         if not plan.cache or (needed <= room and not takes_long):
             return plan
-        if not is_ours and not given:  # Memory is only what happened to be free.
+        if not is_ours and not given:  # a default, no limit that the user has set
             return plan
         if not is_ours:
             raise ValueError(
@@ -153,18 +162,18 @@ class Ranker:
 class Planner:
     """Divides a loader's memory once, at its first batch. Thread-safe.
 
-    What other loaders of this process have planned is theirs: it does not count as held by the
-    process. Where nothing lies on disk there is nothing to divide, and a ``memory`` that was given
-    has no effect, of which the plan warns.
+    Memory planned for other loaders of this process does not count as held by the process. If
+    nothing is on disk there is nothing to divide: a given ``memory`` has no effect, and the plan
+    warns.
 
     Args:
-        ranker: Ranks the rows for the cache, of the loader's workload.
-        fields: The fields that it reads.
-        cache: Size of the static cache; None: there is none.
-        memory: Bytes to divide. None: what is free, less a reserve.
+        ranker: Ranks rows for the cache, for the loader's workload.
+        fields: The fields that the loader reads.
+        cache: Size of the static cache; None: no cache.
+        memory: Bytes to divide. None: free memory, less a reserve.
 
     Raises:
-        ValueError: ``cache``, in memory, is more than ``memory``.
+        ValueError: ``cache`` is in host memory and larger than ``memory``.
     """
 
     def __init__(
@@ -181,13 +190,17 @@ class Planner:
         self._fields = fields
         self._cache = cache
         self._limit = limit
-        # Held while the plan is made, which samples a batch in the calling thread: others that ask
-        # for the plan meanwhile wait for it. Sampling asks for no plan.
+        # Held while the plan is made, which samples batches in the calling thread; other threads
+        # wait for the plan. No deadlock: sampling needs no plan.
         self._lock = threading.Lock()
         self._plan: MemoryPlan | None = None
 
     def plan(self, options: PipelineOptions) -> MemoryPlan:
-        """The plan, made on first use; ValueError if memory is below what one batch needs."""
+        """The plan, made on first use.
+
+        Raises:
+            ValueError: Memory is less than one batch needs.
+        """
         with self._lock:
             if self._plan is None:
                 self._plan = self._made(options)
@@ -196,7 +209,7 @@ class Planner:
             return self._plan
 
     def prepare(self, options: PipelineOptions) -> None:
-        """Make the plan and let the cache fill by it; called at the start of an epoch."""
+        """Make the plan, and bound the cache by it; called at the start of an epoch."""
         plan = self.plan(options)
         if not plan.reason and self._fields.accelerator is None:
             self._fields.allow(plan.cached, counts=not plan.ranked)
@@ -213,10 +226,10 @@ class Planner:
         )
 
     def after_first_step(self) -> None:
-        """Keep edges in memory where that saves repeated reads.
+        """Keep edges in memory if that saves repeated reads.
 
-        Where files and plan fit into memory the system keeps them; and what an epoch reads less
-        often than twice is read when it is needed.
+        Not if files and plan fit into memory together, since the system's page cache then keeps
+        them; and not if an epoch reads an edge less than twice on average.
         """
         plan = self._plan
         if plan is not None and plan.topology:
@@ -249,14 +262,13 @@ class Planner:
             )
         now = self._workload.sampled()
         trial = None if now is None else Trial.of(now, self._workload.order.batch_size or 1)
-        # Edges that a loader before this one has kept in memory: the plan has them as topology.
+        # Edges that an earlier loader has kept in memory; the plan counts them as topology.
         kept = 0 if now is None else resident_bytes(now.graph)
         with _taken_lock:
-            held = held_by_process()  # Only now: the trial has loaded the kernels.
+            held = held_by_process()  # after the trial, which loads kernels
             others = sum(taken for other, taken in list(_taken.items()) if other is not self)
             _first_process[0] = _first_process[0] or held + _KERNELS
-            # Others may have taken less than they planned, and what was there before them is not
-            # theirs.
+            # Other loaders may hold less than planned, but not what the process held before them.
             process = max(_first_process[0], held - max(others, kept))
         needs = self._needs(options, rows, now, trial or Trial(), process)
         given = self._limit is not None
@@ -294,12 +306,12 @@ class Planner:
             growing = sum(SLOT_BYTES * each.num_rows for each in cached)
         ahead = 0
         if read and options.lookahead != 0:
-            # Groups of rows, and twice the sampled batches of one: those that wait to be read, and
-            # those that wait to be fetched.
+            # Rows of all groups, and sampled batches of two: those waiting for their rows to be
+            # read, and those waiting to be fetched.
             ahead = int(_MARGIN * (2 * trial.nbytes + GROUPS * read))
         return MemoryNeeds(
             process=process,
-            # Sampling takes as much again.
+            # Sampling takes the batch's size in scratch, too.
             batch=int(_MARGIN * (2 * trial.nbytes + (0 if on_device else every))),
             batches=options.max_batches + 1,  # the reader has the last one until it has the next
             staging=_STAGING if on_device else 0,
@@ -346,13 +358,13 @@ def _disk_bytes(graph: Graph) -> int:
 
 
 _SEEDS = 256
-"""Seeds to try, in batches of the loader's size: small batches vary more."""
+"""Seeds of all trial batches together: more batches if they are small, as these vary more."""
 
 _MOST_TRIALS = 8
 """Maximum trial batches; few, as the first batch of an epoch waits for them."""
 
 _KEY = 0x706C616E
-"""The word "plan": separates the keys of trials from those of batches."""
+"""The bytes "plan": separates the keys of trials from those of batches."""
 
 
 @dataclass(frozen=True)
@@ -374,8 +386,8 @@ class Trial:
 
     @classmethod
     def of(cls, now: Sampled, batch_size: int) -> Trial | None:
-        """Sample batches as the loader does, of seeds spread over all; None if only user code
-        can."""
+        """Sample batches like the loader, from seeds spread over all; None if only user code can
+        sample."""
         if now.sampler is None:
             return None
         count = max(1, min(_MOST_TRIALS, _SEEDS // batch_size))
@@ -391,7 +403,7 @@ class Trial:
     def _of(cls, batch: Any, graph: Graph) -> Trial:
         nbytes = _tensor_bytes(batch, set())
         if isinstance(batch, Subgraph):
-            # The ids of edges take memory only once they are asked for; a loader asks.
+            # Edge ids are made on first use; loaders use them.
             nbytes += sum(
                 8 * part.num_edges for part in batch.edges.values() if part.ids_of is not None
             )
@@ -424,12 +436,12 @@ class Trial:
     def rows(
         self, row_type: RowType | None, role: Role, edge_types: Mapping[EdgeType, EdgeType]
     ) -> int:
-        """Rows that a batch reads of a field; ``edge_types`` name those of the field in the sampled
-        graph."""
+        """Number of rows that a batch reads of a field; ``edge_types`` maps the field's edge types
+        to those of the sampled graph."""
         outputs = sum(self.outputs.values())
         if isinstance(row_type, tuple):
             inputs = self.edges.get(edge_types.get(row_type, row_type), 0)
-        elif row_type is None:  # Of edges that were not declared, say: as many as there may be.
+        elif row_type is None:  # such as undeclared edges: as many as there may be
             inputs = sum(self.edges.values())
         else:
             inputs = self.inputs.get(row_type, 0)
@@ -447,7 +459,7 @@ def _tensor_bytes(value: Any, seen: set[int]) -> int:
     """Bytes of all tensors in a batch, each storage counted once."""
     if isinstance(value, Tensor):
         storage = value.untyped_storage()
-        if storage.data_ptr() in seen:  # Vertices of inner blocks are views of the outermost's.
+        if storage.data_ptr() in seen:  # vertices of inner blocks are views of the outermost's
             return 0
         seen.add(storage.data_ptr())
         return storage.nbytes()

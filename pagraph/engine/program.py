@@ -239,7 +239,7 @@ class DeviceProgram:
         self.is_possible = False
         self.reason = "the sizes of the first batches are being learned"
         if hops + 1 > MOST_PARTS:
-            self.reason = f"a recorded kernel counts the hits of {MOST_PARTS - 1} hops at most"
+            self.reason = f"a recorded kernel counts the hits of at most {MOST_PARTS - 1} hops"
         elif sampler is not None and not sampler.is_recorded:
             self.reason = "sampling is not recorded"
         elif not self._accelerator.runs_kernels:
@@ -375,7 +375,7 @@ class DeviceProgram:
                 # Later batches will not be either, so epochs need not begin with batches to learn
                 # from.
                 self.is_possible = False
-                self.reason = "they are not of one type, or have more than vertices and edges"
+                self.reason = "they have several types, or more than vertices and edges"
             return None
         dtypes = [array.dtype for array in found.arrays]
         with self._lock:
@@ -587,13 +587,13 @@ class DeviceProgram:
         for number, read in enumerate(reads):
             layout = read.reach.layout
             if layout.row_bytes == 0 or layout.num_rows == 0:
-                return "a field has no bytes"
+                return "a field has no rows, or no values"
             if self._sizes is not None and layout.dtype.is_complex:
                 return "no kernel pads complex numbers"
             if number < inputs and layout.worth_ordering(found[types[number]] * read.missed):
-                return "so many rows are missed that they are read in the order of memory"
+                return "many rows miss the cache, and are read in the order of memory"
             if not self.samples and read.counted[0] == "device":
-                return "a field on the device is read after what was written there"
+                return "a field is on the device, where it may be written meanwhile"
         if self.samples:
             return ""
         counts = lengths(front.parts, capacities)

@@ -23,8 +23,8 @@ S = TypeVar("S")
 T = TypeVar("T")
 
 _LOOK_SECONDS = 1.0
-"""Wait after which the reader checks that the threads live: one that runs out of memory may end
-without notifying."""
+"""Wait after which the reader checks that the threads are alive; one that runs out of memory may
+end without notifying."""
 
 
 _FORKED = "an iterator made before os.fork() must be read in the process that made it"
@@ -206,23 +206,23 @@ class Stage(Generic[S, T]):
     Items are drawn from the source one at a time, in order, under a lock; ``work`` runs
     concurrently. An exception of the source or of ``work`` is raised by ``next()`` at its own
     position, with its own traceback, after everything before it. Threads end when the source does,
-    on an exception, on :meth:`close`, and at interpreter exit; when the stage is only dropped they
-    end after the item they are at.
+    on an exception, on :meth:`close`, and at interpreter exit. If the stage is only dropped, they
+    end after their current item.
 
     Args:
         source: Drawn from by the worker threads.
         work: A pure function.
         workers: Number of threads, at least 1.
-        ahead: Items that may be in work or waiting to be read, at least ``workers``.
-        on_start: Called with the worker's number in each thread; all are done before the stage is
-            made, so that the reader never sees what they do to global state and put back.
-        on_change: Called with the numbers of results that wait and of items in work when they
-            change; under a lock.
-        use: Lets a reader that would have to wait do an item itself, where there is a processor for
-            it besides the threads' own, and decides when it does all of them.
+        ahead: Maximum items in work or waiting to be read, at least ``workers``.
+        on_start: Called with the worker's number in each thread. The constructor waits for all, so
+            the reader never sees global state that they change and restore.
+        on_change: Called under a lock with the numbers of waiting results and of items in work,
+            when these change.
+        use: Lets a reader that would wait work on an item itself, if there is a processor besides
+            the threads' own, and decides when it works on all of them.
         finish: Called with each result's number and the result, in order, one at a time, by
-            whichever thread has the next one; gives the result that the reader gets. Not together
-            with ``use``. Default: results stay as they are.
+            whichever thread has the next one; returns what the reader gets. Not together with
+            ``use``. Default: results are unchanged.
     """
 
     def __init__(
@@ -243,8 +243,7 @@ class Stage(Generic[S, T]):
         self._shared: _Shared[S, T] = _Shared(
             source, work, ahead, on_start, on_change, use, helps, finish
         )
-        # The threads know the shared state, not the stage: a reader that just drops the stage ends
-        # them.
+        # Threads refer to the shared state, not to the stage, so dropping the stage ends them.
         weakref.finalize(self, _drop, self._shared).atexit = False
         _running.add(self._shared)
         self._shared.threads = [
@@ -265,7 +264,7 @@ class Stage(Generic[S, T]):
         if self._shared.pid != os.getpid():
             raise PipelineError(_FORKED)
         if threading.current_thread() in self._shared.threads:
-            # It would wait for itself: what comes next is not there before this call returns.
+            # It would wait for itself: the next result needs this call to return.
             raise OwnReaderError(
                 "an iterator must not be read by what prepares its batches, such as a transform"
             )
@@ -281,11 +280,11 @@ class Stage(Generic[S, T]):
 
     @property
     def is_ready(self) -> bool:
-        """Whether the next result is there, or a failure in its place."""
+        """Whether the next result is ready, or a failure in its place."""
         return self._shared.is_ready
 
     def stop(self) -> None:
-        """Tell the threads to end, and end the wait of who reads; waits for nothing."""
+        """Tell threads and reader to end, without waiting for them."""
         self._shared.stop()
 
     def close(self) -> None:
@@ -298,27 +297,26 @@ class Stage(Generic[S, T]):
 class _Shared(Generic[S, T]):
     """State shared by the threads of a stage and its reader.
 
-    There are two locks, taken in one order:
+    There are two locks:
 
-    - the *draw lock* makes drawing an item and numbering it one step. ``source`` runs under it, and
-      may take long (a user's sampler) or wait for another stage (look-ahead);
-    - the *state lock* guards the fields after it, for moments. Two conditions share it, so that a
-      result wakes the reader alone and a free place one thread alone.
+    - The *draw lock* makes drawing and numbering an item one step. ``source`` runs under it, and
+      may take long (a user's sampler) or wait for another stage (look-ahead).
+    - The *state lock* guards the fields after it, for short times. Two conditions share it, so that
+      a result wakes only the reader, and free room only one thread.
 
-    Who has the draw lock may take the state lock. Who has the state lock never takes the draw lock;
-    so there is no deadlock between the two. The reader never waits for the draw lock, which a
-    thread may hold for as long as ``source`` takes: it tries it, and otherwise waits for a change
-    of state. That change comes: whoever draws puts a result, or ends the stage. Neither lock is
-    held while an item is worked on. ``on_change`` is called under the state lock, and must not call
-    back.
+    Lock order: the draw lock, then the state lock. The reader never blocks on the draw lock, which
+    a thread may hold for as long as ``source`` takes: it tries the lock, and otherwise waits for a
+    change of state. That change comes, because the thread that draws puts a result or ends the
+    stage. Neither lock is held while an item is worked on. ``on_change`` is called under the state
+    lock, and must not call back.
 
-    With ``finish``, a thread leaves its result among the *unfinished* ones. The one whose result is
-    next finishes it and all that follow without a gap; the others meanwhile draw items. So nobody
-    waits for his turn, and no lock is held while ``finish`` runs.
+    With ``finish``, a thread adds its result to the *unfinished* ones. The thread with the next
+    result finishes it, and all that follow without a gap, while the others draw items. So no thread
+    waits for its turn, and no lock is held while ``finish`` runs.
 
-    Threads call :meth:`draw`, :meth:`put`, :meth:`ready` and :meth:`fail`. The reader alone calls
-    :meth:`take`, which may draw, too, and :meth:`wait_for_starts`. Any thread may call
-    :meth:`stop`, the garbage collector's also.
+    Threads call :meth:`draw`, :meth:`put`, :meth:`ready` and :meth:`fail`. Only the reader calls
+    :meth:`take`, which may draw as well, and :meth:`wait_for_starts`. Any thread may call
+    :meth:`stop`, even from the garbage collector.
     """
 
     source: Iterator[S]
@@ -327,13 +325,13 @@ class _Shared(Generic[S, T]):
     on_start: Callable[[int], object] | None
     on_change: Callable[[int, int], object] | None
     use: ThreadUse | None
-    helps: bool  # The reader works instead of waiting.
+    helps: bool  # the reader works instead of waiting
     finish: Callable[[int, Any], T] | None
 
     def __post_init__(self) -> None:
         self.threads: list[threading.Thread] = []
         self.pid = os.getpid()
-        self._left = time.perf_counter()  # When the reader got its last result.
+        self._left = time.perf_counter()  # when the reader got its last result
         self._draw_lock = threading.Lock()
         # Reentrant: the garbage collector may run `stop` in a thread that holds it.
         state_lock = threading.RLock()
@@ -358,8 +356,8 @@ class _Shared(Generic[S, T]):
                 self._room.wait_for(
                     lambda: self._stopped or self._ended or (self._has_room and not self._rests)
                 )
-            # Not under the state lock: the reader must not wait for that while `source` runs. So
-            # another thread may have taken the room by now.
+            # Without the state lock, for which the reader must not wait while `source` runs. So
+            # another thread may have taken the room meanwhile.
             with self._draw_lock:
                 if self._stopped or self._ended:
                     return None
@@ -376,8 +374,8 @@ class _Shared(Generic[S, T]):
 
     @property
     def _has_room(self) -> bool:
-        # Safe with the draw lock alone: items are counted under it, and a delivery that is seen
-        # late only delays a draw.
+        # The draw lock is enough: items are counted under it, and a delivery that is seen late only
+        # delays a draw.
         return self._started - self._delivered < self.ahead
 
     def _drawn(self) -> tuple[int, Any] | None:
@@ -401,11 +399,11 @@ class _Shared(Generic[S, T]):
             return _run(work or self.work, item)
         except BaseException as error:
             if not isinstance(error, Exception) and threading.current_thread() not in self.threads:
-                raise  # Ctrl-C in the reader's own work is raised at once, out of order.
+                raise  # Ctrl-C in the reader's own work is raised at once, out of order
             return _Failure(error)
 
     def ready(self) -> None:
-        """A thread has run ``on_start``, or failed to."""
+        """Note that a thread has run ``on_start``, or failed."""
         with self._changed:
             self._threads_ready += 1
             self._changed.notify_all()
@@ -418,7 +416,8 @@ class _Shared(Generic[S, T]):
             )
 
     def hand_over(self, number: int, result: Any) -> None:
-        """Put a thread's result once finished; finish what is next unless a thread does."""
+        """Put a thread's result, finished if needed; finish the next ones unless another thread
+        does."""
         if self.finish is None:
             self.put(number, result)
             return
@@ -448,7 +447,7 @@ class _Shared(Generic[S, T]):
             return number, self._unfinished.pop(number)
 
     def put(self, number: int, result: Any) -> None:
-        """Hand over a result; after a failure nothing more is drawn."""
+        """Make a result available to the reader; after a failure nothing more is drawn."""
         with self._changed:
             if not self._stopped:
                 self._results[number] = result
@@ -484,7 +483,7 @@ class _Shared(Generic[S, T]):
             self.put(number, result)
 
     def _drawn_by_reader(self) -> tuple[int, Any] | None:
-        """An item for the reader to work on, with its number; None if it has to wait."""
+        """An item for the reader to work on, with its number; None if the reader must wait."""
         if not (self.helps or self._rests) or not self._draw_lock.acquire(blocking=False):
             return None
         try:
@@ -495,7 +494,7 @@ class _Shared(Generic[S, T]):
             self._draw_lock.release()
 
     def _wait(self) -> None:
-        """Wait for a change; check now and then that all threads live."""
+        """Wait for a change of state; after a while, check that all threads are alive."""
         with self._changed:
             # Checked again: a change since the last check notified before this wait.
             if self.is_ready or self._stopped or (self._ended and self._delivered >= self._started):
@@ -510,7 +509,7 @@ class _Shared(Generic[S, T]):
                 )
 
     def _deliver(self, result: Any, asked: float) -> Any:
-        """Count a delivered result and wake a thread for its place; needs the state lock."""
+        """Count a delivered result and wake a thread for the free room; needs the state lock."""
         self._delivered += 1
         self._tell()
         changed = False
@@ -521,7 +520,7 @@ class _Shared(Generic[S, T]):
         if self._rests:
             return result
         if changed:
-            self._room.notify_all()  # All threads were resting.
+            self._room.notify_all()  # all threads were resting
         else:
             self._room.notify()
         return result

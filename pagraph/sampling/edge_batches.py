@@ -137,7 +137,8 @@ class EdgeBatches(FromHops):
                 )
             if graph.csc_of(etype).num_edges != graph.csc_of(of_etype).num_edges:
                 raise ValueError(
-                    f"reverse must name types with as many edges, got {etype!r} and {of_etype!r}"
+                    f"reverse must name types with equal numbers of edges, got {etype!r} and "
+                    f"{of_etype!r}"
                 )
 
     def with_in_edges(self) -> EdgeBatches:
@@ -202,9 +203,7 @@ class EdgeBatches(FromHops):
         ids: dict[EdgeType, list[Tensor]] = {}
         for etype, of_type in edges.items():
             if of_type.dim() != 1:
-                raise ValueError(
-                    "seeds must be ids of edges where these are to be excluded, got pairs"
-                )
+                raise ValueError("seeds must be edge ids if exclude is True, got pairs")
             ids.setdefault(etype, []).append(of_type)
             if isinstance(self.reverse, Tensor):
                 back = self.reverse[of_type.long()]

@@ -73,13 +73,11 @@ class HardNegatives:
         if isinstance(self.power, bool) or not isinstance(self.power, int | float):
             raise TypeError(f"power must be a number, got {self.power!r}")
         if not (self.power >= 0 and math.isfinite(self.power)):
-            raise ValueError(f"power must be a finite number from 0 on, got {self.power}")
+            raise ValueError(f"power must be finite and not negative, got {self.power}")
         for name in ("in_batch", "exclude_edges"):
             object.__setattr__(self, name, as_flag(name, getattr(self, name)))
         if self.in_batch and self.power:
-            raise ValueError(
-                f"power must be 0 within the batch, where pairs say how often, got {self.power}"
-            )
+            raise ValueError(f"power must be 0 if in_batch is True, got {self.power}")
 
     @cached_property
     def _made(self) -> MadeOfFields[HardEnds]:
@@ -238,7 +236,7 @@ class HardPairs:
         if not self.has_sources and not found.all():
             lonely = int(src[owners][~found][0])
             raise ValueError(
-                f"each triplet needs a negative, got none for source {lonely}, which leads to all "
-                "that may be drawn"
+                f"each triplet needs a negative, got none for source {lonely}, which has edges to "
+                "all candidates"
             )
         return owners[found], drawn[found]

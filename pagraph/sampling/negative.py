@@ -316,5 +316,5 @@ def _checked(weight: Any, num_nodes: int, name: str) -> Array:
     if wrong.any():
         raise ValueError(f"{name} must be finite and not negative, got {weights[wrong][0]}")
     if num_nodes and not weights.any():
-        raise ValueError(f"{name} must have a positive number, all are 0")
+        raise ValueError(f"{name} must have a positive number, got only 0")
     return weights

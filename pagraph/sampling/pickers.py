@@ -119,8 +119,8 @@ class WeightedPicker:
         weights = self.weights
         if weights.num_edges != hop.csc.num_edges:
             raise ValueError(
-                f"weights must be of the graph's {hop.csc.num_edges} edges, got those of "
-                f"{weights.num_edges}"
+                f"weights must be of the graph's {hop.csc.num_edges} edges, got weights of "
+                f"{weights.num_edges} edges"
             )
         # Draw among the edges of positive weight, numbered without the others.
         positive = hop if weights.kept is None else replace(hop, csc=weights.kept)
@@ -209,8 +209,8 @@ class TimedPicker:
         times = self.times
         if times.num_edges != hop.csc.num_edges:
             raise ValueError(
-                f"times must be of the graph's {hop.csc.num_edges} edges, got those of "
-                f"{times.num_edges}"
+                f"times must be of the graph's {hop.csc.num_edges} edges, got times of "
+                f"{times.num_edges} edges"
             )
         assert hop.until is not None
         starts, degrees, _ = measure_rows(hop, self.fanout, self.replace)

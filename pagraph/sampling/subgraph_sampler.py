@@ -103,12 +103,12 @@ class SubgraphSampler(FanoutSampler):
         if self.time is not None and not isinstance(self.time, str):
             raise TypeError(f"time must be the name of a field, got {self.time!r}")
         if self.time is not None and self.prob is not None:
-            raise ValueError(f"prob must be None where time is given, got {self.prob!r}")
+            raise ValueError(f"prob must be None if time is given, got {self.prob!r}")
         object.__setattr__(self, "time_window", as_window("time_window", self.time_window))
         object.__setattr__(self, "share_trees", as_flag("share_trees", self.share_trees))
         if self.time is None and (self.time_window is not None or self.share_trees):
             name = "share_trees" if self.time_window is None else "time_window"
-            raise ValueError(f"{name} needs a time, got {getattr(self, name)!r} without")
+            raise ValueError(f"{name} needs time, got {getattr(self, name)!r} without it")
         # A seed that is twice in a tree would have all of its edges twice.
         if self.share_trees and self.induced:
             raise ValueError("share_trees must be False for an induced subgraph, got True")

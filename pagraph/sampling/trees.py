@@ -195,16 +195,14 @@ def check_time_fields(
         if values is not None
     }
     if not fields:
-        raise ValueError(f"time must name a field of vertices or of edges, got {name!r}: neither")
+        raise ValueError(f"time must be the name of a vertex or edge field, got {name!r}")
     for etype in window if isinstance(window, Mapping) else ():
         if etype not in of_edges:
             raise ValueError(
-                f"time_window must be of the edge types {graph.edge_types}, got {etype!r}"
+                f"time_window must name edge types among {graph.edge_types}, got {etype!r}"
             )
         if of_edges.get(etype) is None and of_nodes.get(etype[0]) is None:
-            raise ValueError(
-                f"time_window must be of edge types that have times, got one of {etype!r}"
-            )
+            raise ValueError(f"time_window must name edge types with times, got {etype!r} without")
     dtypes = {owner: values.dtype for owner, values in fields.items() if isinstance(values, Tensor)}
     one_kind(dtypes)
     _check_units(graph, name)
@@ -271,7 +269,7 @@ class TreeTimes:
         for ntype in given:
             if ntype not in seeds:
                 raise KeyError(
-                    f"seed_times must be of the seeds' types {list(seeds)}, got {ntype!r}"
+                    f"seed_times must name types of seeds among {list(seeds)}, got {ntype!r}"
                 )
         ticks = [no_ids()]
         kinds = dict(dtypes)

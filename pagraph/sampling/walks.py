@@ -197,8 +197,8 @@ class RandomWalks:
             return self.steps
         if len(graph.edge_types) != 1:
             raise ValueError(
-                f"steps must be edge types for a graph of several, {graph.edge_types}; got "
-                f"{self.steps}"
+                f"steps must name edge types among {graph.edge_types} for a graph with several, "
+                f"got {self.steps}"
             )
         etype = graph.edge_types[0]
         if self.steps > 1 and etype[0] != etype[2]:

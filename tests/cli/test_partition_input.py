@@ -137,7 +137,7 @@ class TestBadInput:
 
     def test_bytes_say_nothing_without_features(self, bare, tmp_path):
         settings = ["-k", 2, *HASH, "--train-fraction", "0.5", "--cache", "1MB"]
-        assert "cache must be a share where the graph has no field feat" in fails(
+        assert "cache must be a share if the graph has no field feat" in fails(
             bare, tmp_path / "out", *settings
         )
         assert list(tmp_path.iterdir()) == []
@@ -148,12 +148,12 @@ class TestBadInput:
             (
                 "native",
                 "global_ids",
-                "graph must have no field of a name that parts use themselves, got 'global_ids'",
+                "graph must not have a field with a name that parts use, got 'global_ids'",
             ),
             (
                 "dgl",
                 "a/b",
-                "a field must be called neither 'orig_id' nor with '/' or ':', got 'a/b'",
+                "names of fields must not be 'orig_id' or contain '/' or ':', got 'a/b'",
             ),
         ],
     )

@@ -110,7 +110,7 @@ def test_a_source_that_leads_to_all_has_no_negative_edge():
 
 
 def test_errors_come_with_the_sampler():
-    with pytest.raises(ValueError, match="power must be 0 within the batch"):
+    with pytest.raises(ValueError, match="power must be 0 if in_batch is True"):
         HardNegatives(2, power=0.75, in_batch=True)
     with pytest.raises(TypeError, match="k must be an integer, got 'many'"):
         HardNegatives("many")

@@ -171,7 +171,7 @@ class TestBadInput:
     def test_a_field_that_the_format_cannot_hold(self, tmp_path, name, owner):
         graph = Graph.from_coo([0], [0], **{owner: {name: torch.zeros(1)}})
         with pytest.raises(
-            ValueError, match=f"a field must be called neither 'orig_id' nor .*, got '{name}'"
+            ValueError, match=f"names of fields must not be 'orig_id' or contain .*, got '{name}'"
         ):
             write_dgl(make_partition(graph, [0], [0], 1, 1), tmp_path / "out")
 

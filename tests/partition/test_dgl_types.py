@@ -147,5 +147,5 @@ def test_types_that_the_format_cannot_hold(tmp_path, names):
     source, relation = names
     graph = Graph({(source, relation, "c"): CSC.from_coo([0], [0], (1, 1))})
     partition = partition_graph(graph, 1, train=torch.tensor([0]), node_type="c")
-    with pytest.raises(ValueError, match="a type must not be called with '/' or ':', got"):
+    with pytest.raises(ValueError, match="names of types must not contain '/' or ':', got"):
         write_dgl(partition, tmp_path / "out")

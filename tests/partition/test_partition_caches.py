@@ -106,7 +106,7 @@ def test_without_features_a_share_counts_vertices():
     assert report.caches.nbytes is None
     assert len(report.caches.whole.ids) == 64
     with pytest.raises(
-        ValueError, match="cache must be a share where the graph has no field feat, got '1MB'"
+        ValueError, match="cache must be a share if the graph has no field feat, got '1MB'"
     ):
         describe(partition, cache=CacheTrial("1MB"))
 

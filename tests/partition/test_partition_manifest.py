@@ -106,7 +106,7 @@ PART = ["folders", 0]
             [9],
             r"val must be int64 of shape \[n\], n at most 3, got int64 of shape \[9\]",
         ),
-        (["source"], None, "source must be there where features is 'reference', got None"),
+        (["source"], None, "source must be given if features is 'reference', got None"),
         (["source"], [], "source must be a JSON dict"),
         (["source", "form"], "dgl", "form must be one of native, pagraph, got 'dgl'"),
         (["source", "path"], "a\0b", "path must not hold a NUL character"),

@@ -196,7 +196,7 @@ class TestRefusals:
             ({"features": "link"}, "features must be one of copy, reference, got 'link'"),
             (
                 {"features": "reference"},
-                "source must be given where features are 'reference', got None",
+                "source must be given if features is 'reference', got None",
             ),
         ],
     )
@@ -222,7 +222,9 @@ class TestRefusals:
     @pytest.mark.parametrize("name", ["global_ids", "in_degrees"])
     def test_names_that_parts_use(self, tmp_path, name):
         graph = Graph.from_coo([0], [1], ndata={name: [0, 1]})
-        with pytest.raises(ValueError, match=f"graph must have no field of a name .* got '{name}'"):
+        with pytest.raises(
+            ValueError, match=f"graph must not have a field with a name .* got '{name}'"
+        ):
             write_partition(make_partition(graph, [0], [0], 1, 1), tmp_path / "out")
 
     def test_an_origin_that_json_cannot_hold(self, divided, tmp_path):

@@ -95,7 +95,7 @@ def test_the_partition_may_be_moved_alone(parts, whole, tmp_path):
 
 def test_the_partition_may_be_given_the_place_of_the_graph(parts, whole, tmp_path):
     shutil.move(tmp_path / "graph", tmp_path / "another-disk")
-    with pytest.raises(FormatError, match="source= and --source name another place"):
+    with pytest.raises(FormatError, match="give another place by source= or --source"):
         open_partition(parts, 0)
     part = open_partition(parts, 0, source=tmp_path / "another-disk", verify=True)
     assert same(part.graph.ndata["feat"][:], whole.ndata["feat"][part.global_ids])

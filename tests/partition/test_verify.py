@@ -265,7 +265,7 @@ class TestSource:
     def test_unknown(self, divided, tmp_path):
         write_partition(divided, tmp_path / "out")
         with pytest.raises(
-            ValueError, match="source must be given, .* does not say which graph it was made from"
+            ValueError, match="source must be given, as .* does not name the graph it was made from"
         ):
             verify_partition(tmp_path / "out")
 

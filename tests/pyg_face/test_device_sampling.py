@@ -36,7 +36,7 @@ N, E = 60, 500
 
 @pytest.fixture
 def soon(monkeypatch):
-    """Few batches are made the long way first: each takes the interpreter 0.1 s and more."""
+    """Few batches are made kernel by kernel first: each takes the interpreter 0.1 s and more."""
     monkeypatch.setattr(program, "_LEARNED", 2)
     monkeypatch.setattr(program, "_SETTLING", 2)
 
@@ -308,7 +308,7 @@ def test_trees_and_times(device, options):
 
 @pytest.mark.parametrize("dtype", [torch.int32, torch.float32, torch.float64, torch.int16])
 def test_times_of_the_seeds_in_any_dtype(device, dtype):
-    """They are copied beside the seeds, as they are; of a byte or two the long way."""
+    """They are copied beside the seeds, as they are; of a byte or two kernel by kernel."""
     data = timed(data_of())
     data.time = data.time.to(dtype)
     options = {"time_attr": "time", "input_time": ((torch.arange(N) * 7) % 11).to(dtype)}

@@ -170,7 +170,7 @@ def test_what_cannot_be_is_refused():
         )
     with pytest.raises(ValueError, match="amount"):
         HardNegatives("triplet", 0.5)
-    with pytest.raises(ValueError, match="power must be 0 within the batch"):
+    with pytest.raises(ValueError, match="power must be 0 if in_batch is True"):
         HardNegatives("binary", in_batch=True, power=1)
     with pytest.raises(IndexError, match="among"):
         batches(data, HardNegatives("binary", among=[40]))

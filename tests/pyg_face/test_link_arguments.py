@@ -192,7 +192,7 @@ def test_forms_that_are_refused_and_leave_the_data_alone(links, message):
         ("src", torch.ones(3), ValueError, r"needs to match the number of nodes 5 \(got 3\)"),
         ("dst", torch.ones(6), ValueError, r"needs to match the number of nodes 5 \(got 6\)"),
         ("dst", -torch.ones(5), ValueError, "must be finite and not negative, got -1.0"),
-        ("src", torch.zeros(5), ValueError, "must have a positive number, all are 0"),
+        ("src", torch.zeros(5), ValueError, "must have a positive number, got only 0"),
         ("dst", [1.0] * 5, TypeError, "must be a tensor of numbers, got list"),
     ],
 )

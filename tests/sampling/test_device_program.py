@@ -35,7 +35,7 @@ pytestmark = [
 
 @pytest.fixture
 def soon(monkeypatch):
-    """Few batches are made the long way first: each takes the interpreter 0.1 s and more."""
+    """Few batches are made kernel by kernel first: each takes the interpreter 0.1 s and more."""
     monkeypatch.setattr(program, "_LEARNED", 2)
     monkeypatch.setattr(program, "_SETTLING", 2)
 
@@ -160,7 +160,7 @@ def test_rows_of_a_complete_cache_are_widened(dtype):
         assert torch.allclose(batch.features["x"], rows, atol=close)
 
 
-def test_counts_are_those_of_the_long_way(monkeypatch):
+def test_counts_are_those_of_kernel_by_kernel(monkeypatch):
     graph = make_graph()
 
     def figures():
@@ -240,7 +240,7 @@ def test_weights_that_are_written_or_replaced(prefetch):
 @settings(max_examples=4)
 @given(graph=typed_graphs(), keys=st.integers(0, 9), prob=st.sampled_from([None, "w"]))
 def test_several_types_equal_the_cpu(graph, keys, prob):
-    # What has no rows is read the long way.
+    # What has no rows is read kernel by kernel.
     assume(not graph.is_homogeneous and all(graph.num_nodes_by_type.values()))
     for name in graph.node_types:
         graph.node_fields(name)["x"] = torch.randn(graph.num_nodes_of(name), 3)
@@ -842,11 +842,11 @@ class Unrecording(HostAccelerator):
     ("options", "reason"),
     [
         ({"transfer": "staging"}, "a field is not read by kernels alone"),
-        ({"fanouts": [1] * 8}, "a recorded kernel counts the hits of 7 hops at most"),
+        ({"fanouts": [1] * 8}, "a recorded kernel counts the hits of at most 7 hops"),
         ({"fanouts": [-1]}, "sampling is not recorded"),
     ],
 )
-def test_what_is_made_the_long_way_and_why(options, reason):
+def test_what_is_made_kernel_by_kernel_and_why(options, reason):
     loader = make_loader(make_graph(), HostAccelerator(), prefetch=0, **options)
     iter(loader)
     assert f"; batches are made kernel by kernel: {reason}" in loader.sampling_placement
@@ -911,7 +911,7 @@ class Full(HostAccelerator):
         return (100 if self.is_full else free), total
 
 
-def test_batches_for_which_there_is_no_room_are_made_the_long_way_until_there_is():
+def test_batches_for_which_there_is_no_room_are_made_kernel_by_kernel_until_there_is():
     graph = make_graph()
     device = Full()
     loader = make_loader(graph, device, cache=0)
@@ -925,7 +925,7 @@ def test_batches_for_which_there_is_no_room_are_made_the_long_way_until_there_is
     loader.close()
 
 
-def test_what_cannot_be_recorded_is_made_the_long_way():
+def test_what_cannot_be_recorded_is_made_kernel_by_kernel():
     graph = make_graph()
     loader = make_loader(graph, Unrecording())
     with pytest.warns(RuntimeWarning, match="are made kernel by kernel, .* could not be recorded"):

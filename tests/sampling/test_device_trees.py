@@ -266,7 +266,7 @@ def test_a_damaged_graph_is_found(settings):
     on_device = DeviceSampler(graph, sampler, HostAccelerator(), AUTO)
     on_device.topology.relations[0].indices.fill_(-1)
     seeds = torch.arange(8)
-    with pytest.raises(FormatError, match="lead out of the graph on the device only"):
+    with pytest.raises(FormatError, match="point outside the graph on the device only"):
         on_device.sample(seeds, 1)
     on_device.topology.relations[0].indices.copy_(on_device.topology.drawn[0].rows()["indices"])
     assert on_device.sample(seeds, 1).batch.num_edges
@@ -284,7 +284,7 @@ def test_bad_times():
     for wrong, error in ((times.double(), TypeError), (times[:3], ValueError)):
         with pytest.raises(error):
             timed.sample(seeds, 1, seed_times=wrong)
-    with pytest.raises(ValueError, match="time must name a field of vertices or of edges"):
+    with pytest.raises(ValueError, match="time must be the name of a vertex or edge field"):
         DeviceSampler(graph, SubgraphSampler([2], time="year"), HostAccelerator(), AUTO).sample(
             seeds, 1
         )

@@ -128,7 +128,7 @@ def test_a_damaged_graph_is_found():
     sampler = NeighborSampler([2, 2])
     on_device = DeviceSampler(graph, sampler, HostAccelerator(), AUTO)
     on_device.topology.relations[-1].indices.fill_(-1)
-    with pytest.raises(FormatError, match="lead out of the graph on the device only"):
+    with pytest.raises(FormatError, match="point outside the graph on the device only"):
         on_device.sample({"paper": torch.arange(50), "author": torch.arange(50)}, 1)
     assert not on_device.topology.first.any()
 

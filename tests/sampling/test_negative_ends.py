@@ -168,7 +168,7 @@ def test_pickles():
         (torch.tensor([1.0, -1.0, 0.0, 0.0]), ValueError, "finite and not negative, got -1.0"),
         (torch.tensor([1.0, np.nan, 0.0, 0.0]), ValueError, "finite and not negative, got nan"),
         (torch.tensor([1.0, np.inf, 0.0, 0.0]), ValueError, "finite and not negative, got inf"),
-        (torch.zeros(4), ValueError, "must have a positive number, all are 0"),
+        (torch.zeros(4), ValueError, "must have a positive number, got only 0"),
         ([1.0] * 4, TypeError, "must be a tensor of numbers, got list"),
     ],
 )

@@ -38,7 +38,7 @@ pytestmark = [
 
 @pytest.fixture
 def soon(monkeypatch):
-    """Few batches are made the long way first."""
+    """Few batches are made kernel by kernel first."""
     monkeypatch.setattr(program, "_LEARNED", 2)
     monkeypatch.setattr(program, "_SETTLING", 2)
 
@@ -122,16 +122,16 @@ def test_other_samplers(sampler):
     assert made_of(loader)[1] >= 4
 
 
-def test_edges_with_weights_go_the_long_way():
+def test_edges_with_weights_go_kernel_by_kernel():
     graph = make_graph()
     options = {"sampler": LayerSampler([10, 10])}
     loader = make_loader(graph, HostAccelerator(), **options)
     assert_all_same(read(loader, 3), read(make_loader(graph, **options), 3))
     assert not made_of(loader)[0].is_possible
-    assert "they are not of one type, or have more than" in loader.sampling_placement
+    assert "they have several types, or more than" in loader.sampling_placement
 
 
-def test_counts_are_those_of_the_long_way(monkeypatch):
+def test_counts_are_those_of_kernel_by_kernel(monkeypatch):
     graph = make_graph()
 
     def figures():
@@ -251,7 +251,7 @@ def test_a_batch_makes_few_calls_and_launches_nothing_by_itself():
 
 @pytest.mark.parametrize("shapes", ["sampled", "fixed"])
 def test_a_graph_that_grows_between_epochs(monkeypatch, shapes):
-    """Batches outgrow what the first ones took: they are made the long way until more is known."""
+    """Batches outgrow what the first ones took: they are made kernel by kernel until more is known."""
     monkeypatch.setattr(program, "_OFTEN", 2)
     graph = make_graph()
     graph.edata["w"] = torch.arange(graph.num_edges) % 8 == 0

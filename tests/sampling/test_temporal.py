@@ -365,7 +365,7 @@ def test_time_makes_the_trees_disjoint():
     ("arguments", "error", "message"),
     [
         ({"time": 3}, TypeError, "time must be the name of a field, got 3"),
-        ({"time": "t", "prob": "w"}, ValueError, "prob must be None where time is given, got 'w'"),
+        ({"time": "t", "prob": "w"}, ValueError, "prob must be None if time is given, got 'w'"),
     ],
 )
 def test_bad_arguments(arguments, error, message):
@@ -399,7 +399,7 @@ def test_bad_arguments(arguments, error, message):
         (
             {"b": torch.zeros(3, dtype=torch.int64)},
             KeyError,
-            r"must be of the seeds' types \['_N'\], got 'b'",
+            r"must name types of seeds among \['_N'\], got 'b'",
         ),
     ],
 )
@@ -423,7 +423,7 @@ def test_seeds_that_have_no_time():
 
 def test_fields_that_say_nothing_or_two_things():
     with pytest.raises(
-        ValueError, match="time must name a field of vertices or of edges, got 'u': neither"
+        ValueError, match="time must be the name of a vertex or edge field, got 'u'"
     ):
         SubgraphSampler([2], time="u").sample(random_graph(), torch.arange(3))
     both = random_graph()

@@ -232,7 +232,7 @@ def test_times_of_another_graph_are_refused():
         until=np.zeros(3, int),
     )
     with pytest.raises(
-        ValueError, match="times must be of the graph's 300 edges, got those of 200"
+        ValueError, match="times must be of the graph's 300 edges, got times of 200 edges"
     ):
         TimedPicker(
             2, False, False, edge_times(shuffled(200), torch.zeros(200, dtype=torch.int64))

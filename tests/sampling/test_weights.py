@@ -249,6 +249,6 @@ def test_weights_of_another_graph_are_refused():
     weights = edge_weights(shuffled(200), torch.rand(200))
     assert repr(weights) == "EdgeWeights(num_edges=200, num_positive=200, values=float32)"
     with pytest.raises(
-        ValueError, match="weights must be of the graph's 300 edges, got those of 200"
+        ValueError, match="weights must be of the graph's 300 edges, got weights of 200 edges"
     ):
         WeightedPicker(2, False, weights).pick(hop)

@@ -284,8 +284,8 @@ def test_times_of_edges_and_sources_are_made_once_for_their_versions():
             "time_window must be a number, got '2 days'",
         ),
         ({"time": "t", "time_window": True}, TypeError, "time_window must be a number, got True"),
-        ({"time_window": 3}, ValueError, "time_window needs a time, got 3 without"),
-        ({"share_trees": True}, ValueError, "share_trees needs a time, got True without"),
+        ({"time_window": 3}, ValueError, "time_window needs time, got 3 without it"),
+        ({"share_trees": True}, ValueError, "share_trees needs time, got True without it"),
         (
             {"time": "t", "share_trees": True, "induced": True},
             ValueError,
@@ -302,7 +302,7 @@ def test_windows_of_what_has_no_times():
     graph, etype = hub(3), ("_N", "typo", "_N")
     with pytest.raises(
         ValueError,
-        match=r"time_window must be of the edge types \[.*\], got \('_N', 'typo', '_N'\)",
+        match=r"time_window must name edge types among \[.*\], got \('_N', 'typo', '_N'\)",
     ):
         SubgraphSampler([2], time="t", time_window={etype: 1}).sample(graph, torch.tensor([0]))
     n = graph.num_nodes
@@ -312,7 +312,7 @@ def test_windows_of_what_has_no_times():
     graph.set_field("t", torch.arange(n), node_type="_N")
     with pytest.raises(
         ValueError,
-        match=r"time_window must be of edge types that have times, got one of \('a', 'b'",
+        match=r"time_window must name edge types with times, got \('a', 'b'",
     ):
         SubgraphSampler([2], time="t", time_window={("a", "b", "_N"): 1}).sample(
             graph, {"_N": torch.tensor([0])}

@@ -415,7 +415,7 @@ class DeviceSampler:
             times: dict[str, Any] = {} if given.times is None else {"seed_times": given.times}
             self._sampler.sample(self._graph, seeds, given.key, field=self._field, **times)
             raise FormatError(
-                "the graph's arrays lead out of the graph on the device only: was a file changed?"
+                "the graph's arrays point outside the graph on the device only: was a file changed?"
             )
         with self.stream.use():
             batch: Any
