@@ -44,8 +44,12 @@ class UniformPicker:
         elif self.replace:
             _cpu.pick_repeated(counters, starts, degrees, offsets, hop.key, positions)
         else:
-            # The set is only needed for rows that are longer than the fan-out.
-            is_needed = len(counters) > 0 and int(degrees.max()) > self.fanout
+            # The set is only needed for long rows with a large fan-out.
+            is_needed = (
+                self.fanout > _cpu.SCAN_LIMIT
+                and len(counters) > 0
+                and int(degrees.max()) > self.fanout
+            )
             seen = hop.scratch.hash_set(set_slots(self.fanout if is_needed else 1))
             _cpu.pick_distinct(counters, starts, degrees, offsets, hop.key, seen, positions)
         return edges

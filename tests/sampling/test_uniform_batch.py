@@ -10,10 +10,12 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from plain_sampler import pick as plain_pick
 
 from pagraph import CSC, FormatError, Graph, NeighborSampler
 from pagraph.sampling import SubgraphSampler, uniform_batch
-from pagraph.sampling.kernels.batch import hop_key
+from pagraph.sampling.hop import set_slots
+from pagraph.sampling.kernels.batch import hop_key, pick_as
 from pagraph.seeds import derive_key
 from pagraph.system.buffers import BufferPools
 
@@ -435,6 +437,28 @@ def test_repeated_picks_are_found(make, fanout, more):
         nodes = batch.input_nodes
         found = (nodes["_N"] if isinstance(nodes, dict) else nodes).tolist()
         assert len(set(found)) == len(found) == fanout + 1
+
+
+@given(
+    degrees=st.lists(st.sampled_from([0, 1, 5, 16, 63, 64, 65, 66, 130, 5000]), max_size=8),
+    fanout=st.sampled_from([1, 2, 5, 16, 17, 63, 64, 65, 300]),
+    dtype=st.sampled_from([np.int32, np.int64]),
+    first=st.sampled_from([0, 7, 2**31 - 9]),
+    key=st.integers(0, 2**64 - 1),
+)
+def test_picks_of_rows_of_any_length_equal_the_plain_ones(degrees, fanout, dtype, first, key):
+    """By words, by scans and in a set."""
+    frontier = np.arange(first, first + len(degrees)).astype(dtype)
+    starts = np.cumsum([0, *degrees], dtype=np.int64)[:-1]
+    offsets = np.cumsum([0, *(min(degree, fanout) for degree in degrees)], dtype=np.int64)
+    positions = np.empty(int(offsets[-1]), dtype=dtype)
+    seen = np.full(set_slots(fanout), -1, dtype=np.int64)
+    of_rows = starts, np.array(degrees, dtype=np.int64), offsets, seen, positions
+    pick_as(frontier, fanout, False, np.uint64(key), *of_rows)
+    rows = zip(frontier.tolist(), starts.tolist(), degrees, strict=True)
+    expected = [plain_pick(v, start, degree, fanout, False, key) for v, start, degree in rows]
+    assert positions.tolist() == [position for row in expected for position in row]
+    assert (seen == -1).all()  # the next hop finds it empty
 
 
 @given(key=st.integers(0, 2**64 - 1), hop=st.integers(0, 100))

@@ -45,6 +45,7 @@ import numpy as np
 
 from ..._jit import array_at, as_rows, inlined, kernel
 from .hop import (
+    SCAN_LIMIT,
     SET_SLOTS,
     clear_places,
     insert_nodes,
@@ -261,7 +262,7 @@ def pick_as(frontier, fanout, replace, key, starts, degrees, offsets, seen, posi
         pick_repeated(frontier, starts, degrees, offsets, key, positions)
         return
     size = 1  # without rows that need the hash set, to not clear it
-    if _has_above(degrees, len(frontier), fanout):
+    if fanout > SCAN_LIMIT and _has_above(degrees, len(frontier), fanout):
         while size < SET_SLOTS * fanout:
             size *= 2
         seen[:size] = -1

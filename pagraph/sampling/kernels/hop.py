@@ -28,12 +28,10 @@ _LOW6 = np.uint64(63)
 
 # Elements between the prefetch of a cache line and its use; 24 and 64 took 12 % and 6 % longer.
 AHEAD = 128
-_SCAN_LIMIT = 16
-_SCAN_DEGREE = 3
-"""Repeated picks are found by linear scans among at most so many picks, from a row of more than so
-many edges per pick: then few bits of a pick say that it is new, and scans are rare. Else a hash set
-finds them: 15 of 1000 edges take 3.4 ns a pick by scans and 4.3 by the set, 15 of 30 edges 8.3 and
-6.6, 25 of 1000 5.6 and 4.2, 50 of 100 13.3 and 6.7."""
+_WORD = 64  # edges of a row that a word has a bit for
+SCAN_LIMIT = 16
+"""Up to this many picks of a longer row, a linear scan finds repeats faster than a hash set: 15 of
+1000 edges take 3.4 ns a pick and 4.3, 25 take 5.6 and 4.2."""
 SET_SLOTS = 4
 """Least slots of the hash set per pick. With 2 slots, 50 picks of 1000 edges take 5.8 ns each; with
 4, 4.1 ns."""
@@ -114,8 +112,8 @@ def pick_distinct(frontier, starts, degrees, out_indptr, key, seen, positions):
     """Pick uniformly without replacement by Floyd's algorithm (Bentley and Floyd, CACM 1987).
 
     Rows with as many draws as edges are taken whole. ``seen`` is scratch of a power-of-two length,
-    at least ``SET_SLOTS`` times the largest number of draws, filled with -1; only for rows with more
-    edges than draws.
+    at least ``SET_SLOTS`` times the largest number of draws, filled with -1; only for more than
+    ``SCAN_LIMIT``.
     """
     for i in range(len(frontier)):
         start = starts[i]
@@ -126,15 +124,15 @@ def pick_distinct(frontier, starts, degrees, out_indptr, key, seen, positions):
             # All edges, in CSC order and without random numbers.
             for j in range(k):
                 positions[begin + j] = start + j
-        elif k <= _SCAN_LIMIT and _SCAN_DEGREE * k < degree:
+        elif degree <= _WORD:
+            _pick_few(key + np.uint64(frontier[i]) * _A, start, degree, begin, k, positions)
+        elif k <= SCAN_LIMIT:
             base = key + np.uint64(frontier[i]) * _A
             # One bit per pick modulo 64. Without a match no scan is needed (12 % less time).
             met = np.uint64(0)
             for j in range(k):
                 top = degree - k + j
                 pick = start + draw_below(base, j, top + 1)
-                # Floyd: a pick that was drawn before is replaced by the top of its range, which
-                # no earlier draw could reach.
                 if (met >> (np.uint64(pick) & _LOW6)) & _ONE:
                     for t in range(begin, begin + j):
                         if positions[t] == pick:
@@ -144,6 +142,21 @@ def pick_distinct(frontier, starts, degrees, out_indptr, key, seen, positions):
                 positions[begin + j] = pick
         else:
             _pick_many(key + np.uint64(frontier[i]) * _A, start, degree, begin, k, seen, positions)
+
+
+@kernel
+def _pick_few(base, start, degree, begin, k, positions):
+    """The same picks as by the scan in :func:`pick_distinct`, of at most ``_WORD`` edges."""
+    met = np.uint64(0)
+    for j in range(k):
+        top = np.int64(degree) - k + j
+        pick = draw_below(base, j, top + 1)
+        # A shift by 8 bits selects `top` if the pick was drawn before. LLVM makes a branch of a
+        # plain selection here, which is often mispredicted: 4.7 instead of 2 ns a pick.
+        is_met = (met >> np.uint64(pick)) & _ONE
+        pick = (top << 8 | pick) >> np.int64(is_met << np.uint64(3)) & (_WORD - 1)
+        met |= _ONE << np.uint64(pick)
+        positions[begin + j] = start + pick
 
 
 @kernel
