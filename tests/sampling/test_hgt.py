@@ -16,6 +16,7 @@ from scipy import stats
 
 from pagraph import CSC, FormatError, Graph
 from pagraph.sampling import HGTSampler
+from pagraph.sampling.kernels.hgt import take_shares
 from pagraph.seeds import derive_key
 from pagraph.system.buffers import BufferPools
 
@@ -244,6 +245,41 @@ def test_repeated_seeds_keep_their_places():
     (edges,) = batch.edges.values()
     # Both copies have their in-edges.
     assert edges.edge_index.tolist() == [[1, 3, 0, 1, 3], [0, 0, 1, 2, 2]]
+
+
+@given(
+    count=st.integers(0, 400),
+    size=st.integers(0, 60),
+    seed=st.integers(0, 99),
+    key=st.integers(0, MASK),
+)
+def test_the_smallest_keys_of_many_are_drawn(count, size, seed, key):
+    """Most keys are never computed, as a bound of them is above those that are drawn."""
+    rng = np.random.default_rng(seed)
+    seen = rng.permutation(1000)[:count].astype(np.int64)
+    shares = rng.choice([-1.0, 0.0, 0.1, 1.0, 1.001], count)
+    keys = {
+        place: -math.log(unit((key + int(seen[place]) * A) & MASK, 0)) / shares[place] ** 2
+        for place in np.flatnonzero(shares > 0)
+    }
+    expected = sorted(sorted(keys, key=keys.get)[:size])
+    drawn = np.full(count + 1, -1, dtype=np.int64)
+    scratch = np.empty(count), np.empty(count, dtype=np.int64), np.empty(count)
+    total = take_shares(seen, shares.copy(), size, np.uint64(key), *scratch, drawn, 0)
+    assert drawn[:total].tolist() == seen[expected].tolist()
+
+
+@pytest.mark.parametrize("size", range(6))
+def test_as_many_are_drawn_where_keys_are_equal(size):
+    """Keys are hashes, which may collide: here those of one vertex that was seen several times."""
+    seen = np.array([5, 5, 8, 5, 5], dtype=np.int32)
+    drawn = np.full(8, -1, dtype=np.int32)
+    scratch = np.empty(5), np.empty(5, dtype=np.int64), np.empty(5)
+    shares = np.ones(5)
+    assert take_shares(seen, shares, size, np.uint64(3), *scratch, drawn, 1) == 1 + size
+    taken = np.flatnonzero(shares < 0)
+    assert drawn[1 : 1 + size].tolist() == seen[taken].tolist()
+    assert len(taken) == size
 
 
 def test_ids_at_the_int32_border():
