@@ -107,6 +107,26 @@ def data_folder():
     return folder
 
 
+class _Unsynced:
+    """The module ``os``, but a file is only asked whether it is open."""
+
+    fsync = staticmethod(os.fstat)
+
+    def __getattr__(self, name):
+        return getattr(os, name)
+
+
+@pytest.fixture(scope="module")
+def unsynced():
+    """What pagraph writes is not waited for until it is on the disk, 4 ms for each file: those that
+    read it are on this machine, which goes on."""
+    from pagraph.system import atomic
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(atomic, "os", _Unsynced())
+        yield
+
+
 @pytest.fixture
 def no_threads_left():
     """Fails if the test leaves a thread of a loader behind."""

@@ -15,3 +15,8 @@ def kept_connection():
     with Connection(0) as connection, pytest.MonkeyPatch.context() as patch:
         patch.setattr(text, "Connection", lambda room: contextlib.nullcontext(connection))
         yield
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _unsynced(unsynced):
+    """All of these tests write folders."""
