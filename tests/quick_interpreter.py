@@ -34,7 +34,13 @@ def quicken():
         found = inspect.getmembers(package)
         return [pair for pair in found if interpreter.tl.core.is_builtin(pair[1])]
 
+    checking = interpreter.tl.core.builtin(lambda: None).__code__
+
     def with_semantic(member):
+        # Its wrapper only checks that there is what is given here.
+        if getattr(member, "__code__", None) is checking:
+            member = member.__wrapped__
+
         def interpreted(*args, **kwargs):
             kwargs["_semantic"] = interpreter.interpreter_semantic
             return member(*args, **kwargs)
@@ -51,6 +57,8 @@ def quicken():
             scope._changes.append((package, name, getattr(package, name)))
             setattr(package, name, member)
 
+    mark = interpreter.tl.core.TRITON_BUILTIN
+
     @functools.cache
     def languages_of(function):
         found = (value for value in function.__globals__.values() if inspect.ismodule(value))
@@ -58,8 +66,10 @@ def quicken():
 
     def call(self, *args, **kwargs):
         # The kernel that calls has replaced those of its own module; Triton's functions use another.
-        if any(interpreter.tl.core.is_builtin(found.load) for found in languages_of(self.fn)):
-            interpreter._patch_lang(self.fn)
+        for language in languages_of(self.fn):
+            if hasattr(language.load, mark):
+                interpreter._patch_lang(self.fn)
+                break
         try:
             return self.rewrite()(*args, **kwargs)
         except Exception as error:
@@ -189,6 +199,7 @@ def _quicken_types(language):
     TritonSemantic.computation_type_impl = computation_type
 
     whole_checking = TritonSemantic.binary_op_type_checking_impl
+    constants = {}
     unchanged = {core.int32, core.int64, core.uint32, core.uint64, core.float32, core.float64}
 
     def checked(self, lhs, rhs, *rest, **more):
@@ -199,7 +210,17 @@ def _quicken_types(language):
             and lhs.dtype in unchanged
         ):
             return broadcast(self, lhs, rhs)
-        return whole_checking(self, lhs, rhs, *rest, **more)
+        if type(lhs) is not core.tensor or type(rhs) is not int:
+            return whole_checking(self, lhs, rhs, *rest, **more)
+        # A number becomes the same block each time, which nothing writes to.
+        shape = lhs.type.shape if lhs.type.is_block() else None
+        key = rhs, lhs.dtype.name, id(shape), rest, tuple(more.items())
+        if key in constants:
+            return lhs, constants[key]
+        left, right = whole_checking(self, lhs, rhs, *rest, **more)
+        if left is lhs:
+            constants[key] = right
+        return left, right
 
     TritonSemantic.binary_op_type_checking_impl = checked
 
