@@ -17,6 +17,7 @@ def quicken():
     parts = (
         "_patch_builtin",
         "_get_np_dtype",
+        "_patch_lang",
         "interpreter_semantic",
         "_LangPatchScope",
         "InterpretedFunction",
@@ -57,19 +58,31 @@ def quicken():
             scope._changes.append((package, name, getattr(package, name)))
             setattr(package, name, member)
 
-    mark = interpreter.tl.core.TRITON_BUILTIN
-
     @functools.cache
-    def languages_of(function):
+    def packages_of(function):
         found = (value for value in function.__globals__.values() if inspect.ismodule(value))
-        return [module for module in found if module in (interpreter.tl, interpreter.tl.core)]
+        languages = (interpreter.tl, interpreter.tl.core)
+        return frozenset(module.__name__ for module in found if module in languages)
+
+    whole_patch_lang = interpreter._patch_lang
+    replaced = set()
+
+    def patch_lang(function):
+        """What is replaced stays so: this process compiles no kernel, and to put back and replace
+        again is a sixth of the time of small ones."""
+        packages = packages_of(function)
+        if packages in replaced:
+            return interpreter._LangPatchScope()
+        scope = whole_patch_lang(function)
+        scope._changes.clear()
+        replaced.add(packages)
+        return scope
+
+    interpreter._patch_lang = patch_lang
 
     def call(self, *args, **kwargs):
         # The kernel that calls has replaced those of its own module; Triton's functions use another.
-        for language in languages_of(self.fn):
-            if hasattr(language.load, mark):
-                interpreter._patch_lang(self.fn)
-                break
+        patch_lang(self.fn)
         try:
             return self.rewrite()(*args, **kwargs)
         except Exception as error:
