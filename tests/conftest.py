@@ -1,6 +1,8 @@
 """What all tests share: where real graphs lie, and that nothing is left behind."""
 
+import collections
 import functools
+import gc
 import importlib.util
 import inspect
 import os
@@ -51,6 +53,12 @@ NO_DGL = (
 )
 
 
+def pytest_collection_finish():
+    """What is imported stays: without half a million objects a collection takes no time."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item, call):
     """Skip, where DGL is not installed, what finds out that it needs DGL; no Python from 3.13 on
@@ -70,6 +78,26 @@ hypothesis.settings.load_profile("pagraph")
 
 
 @pytest.fixture(scope="session")
+def tmp_path_factory(tmp_path_factory):
+    """Counts the folders of each name: pytest reads the names of all folders that there are, which
+    in thousands takes milliseconds for each test and each example."""
+    made = collections.Counter()
+    make = tmp_path_factory.mktemp
+
+    def mktemp(basename, numbered=True):
+        while numbered:
+            made[basename] += 1
+            try:
+                return make(f"{basename}{made[basename] - 1}", numbered=False)
+            except FileExistsError:  # of another name that ends with digits
+                continue
+        return make(basename, numbered=False)
+
+    tmp_path_factory.mktemp = mktemp
+    return tmp_path_factory
+
+
+@pytest.fixture(scope="session")
 def data_folder():
     """The folder of real graphs; tests that need it are skipped where it is missing."""
     default = Path(__file__).resolve().parents[2] / "shared" / "data"
@@ -77,6 +105,26 @@ def data_folder():
     if not folder.is_dir():
         pytest.skip(f"needs the real graphs; no folder {folder} (set PAGRAPH_TEST_DATA)")
     return folder
+
+
+class _Unsynced:
+    """The module ``os``, but a file is only asked whether it is open."""
+
+    fsync = staticmethod(os.fstat)
+
+    def __getattr__(self, name):
+        return getattr(os, name)
+
+
+@pytest.fixture(scope="module")
+def unsynced():
+    """What pagraph writes is not waited for until it is on the disk, 4 ms for each file: those that
+    read it are on this machine, which goes on."""
+    from pagraph.system import atomic
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(atomic, "os", _Unsynced())
+        yield
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """Every example runs and learns, those for DGL with pagraph's import line and with DGL's."""
 
 import importlib.util
+import os
 import re
 import runpy
 import subprocess
@@ -134,7 +135,10 @@ def run(monkeypatch, capsys):
 
     def in_a_process(script, arguments):
         done = subprocess.run(
-            [forked_python(), "-W", "ignore", script, *arguments], capture_output=True, text=True
+            [forked_python(), "-W", "ignore", script, *arguments],
+            capture_output=True,
+            text=True,
+            env=os.environ | {"OMP_NUM_THREADS": "1"},  # as below
         )
         assert done.returncode == 0, done.stderr
         return done.stdout

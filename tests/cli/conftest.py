@@ -21,3 +21,8 @@ def bare(tmp_path_factory):
         del graph.ndata[name]
     write_graph(graph, path)
     return path
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _unsynced(unsynced):
+    """All of these tests write folders."""

@@ -15,6 +15,8 @@ from pagraph import FormatError, Graph
 from pagraph.datasets.numbers import float32_holds
 from pagraph.datasets.tables.columns import family
 
+pytestmark = pytest.mark.usefixtures("kept_connection")
+
 
 def graph_of(rows, **options):
     """The graph of one table, a query of DuckDB's."""

@@ -16,6 +16,8 @@ from hypothesis import strategies as st
 from pagraph import FormatError
 from pagraph.datasets import edge_text, read_edge_list, text_blocks
 
+pytestmark = pytest.mark.usefixtures("kept_connection")
+
 
 @pytest.fixture
 def write(tmp_path):

@@ -16,6 +16,8 @@ from pagraph.datasets.edge_rows import NotIntegersError
 from pagraph.datasets.numbers import NumberField
 from pagraph.datasets.text_blocks import Block, read_blocks
 
+pytestmark = pytest.mark.usefixtures("kept_connection")
+
 # What a packed file, UTF-8 with a mark and UTF-16 begin with.
 MARKS = (b"\x1f", b"\xef", b"\xfe\xff", b"\xff\xfe")
 

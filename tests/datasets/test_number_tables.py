@@ -19,6 +19,8 @@ from pagraph.datasets.tables import named_columns, number_tables
 from pagraph.datasets.tables.connection import Connection
 from pagraph.datasets.tables.number_tables import read_numbers
 
+pytestmark = pytest.mark.usefixtures("kept_connection")
+
 INTEGERS = st.integers(-(2**62), 2**62).map(str) | st.sampled_from(["+3", "007", "-0", " 5 "])
 FRACTIONS = st.floats(width=32).map(repr) | st.sampled_from(
     ["1e5", ".5", "2.", "nan", "NaN", "inf"]

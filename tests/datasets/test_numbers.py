@@ -17,6 +17,8 @@ from pagraph.datasets._numbers import first_unsure
 from pagraph.datasets.arrays import read_array
 from pagraph.datasets.numbers import float32_holds
 
+pytestmark = pytest.mark.usefixtures("kept_connection")
+
 SINGLES = st.integers(0, 2**32 - 1).map(lambda bits: struct.unpack("f", struct.pack("I", bits))[0])
 DECIMALS = st.builds(
     lambda digits, power: float(f"{digits}e{power}"),

@@ -41,3 +41,8 @@ def out(divided, source, tmp_path):
     """A partition folder of the test's own."""
     write_partition(divided, tmp_path / "out", source=source, seed=4)
     return tmp_path / "out"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _unsynced(unsynced):
+    """All of these tests write folders."""

@@ -53,3 +53,8 @@ def pyg_without_extensions(monkeypatch):
     monkeypatch.setattr(training, "_PyGsLoader", Loader)
     monkeypatch.setattr(training, "_PyGsLinkLoader", LinkLoader)
     monkeypatch.setattr(training._PyG, "check_own_loader", lambda self: None)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _unsynced(unsynced):
+    """All of these tests write folders."""
