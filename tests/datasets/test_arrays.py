@@ -98,7 +98,7 @@ def test_no_rows(tmp_path):
         (
             "a.pt",
             lambda p: torch.save(torch.nn.Linear(1, 1), p),
-            "must hold tensors and plain values alone",
+            "must hold only tensors and plain values",
         ),
         (
             "a.pt",

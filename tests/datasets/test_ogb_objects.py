@@ -315,5 +315,5 @@ def test_a_data_set_of_many_graphs(ogb):
 
 def test_the_way_is_named(ogb):
     dataset = object.__new__(ogb.nodeproppred.NodePropPredDataset)
-    with pytest.raises(TypeError, match=r"pagraph\.Graph\.from_ogb\(dataset\) makes a graph of it"):
+    with pytest.raises(TypeError, match=r"pagraph\.Graph\.from_ogb\(dataset\) converts it"):
         Graph.from_scipy(dataset)

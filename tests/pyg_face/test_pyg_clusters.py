@@ -197,7 +197,7 @@ def with_changes(**changes):
     [
         (
             lambda _: Evil(),
-            r"must hold tensors and plain values alone, it holds posix\.mkdir: remove it",
+            r"must hold only tensors and plain values, it holds posix\.mkdir: delete it",
         ),
         (lambda _: [1, 2], "must hold a Partition of PyG's, got list"),
         (with_changes(sparse_format="csc"), "must be in the format 'csr', got 'csc'"),

@@ -193,7 +193,7 @@ class Evil:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (Evil(), r"must hold tensors and plain values alone, it holds posix\.mkdir: remove it"),
+        (Evil(), r"must hold only tensors and plain values, it holds posix\.mkdir: delete it"),
         (
             (torch.ones(N + 1), torch.ones(E)),
             r"must hold two tensors of shapes \[\(60,\), \(400,\)\], for this graph",

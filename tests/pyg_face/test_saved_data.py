@@ -165,8 +165,8 @@ def older_torch(monkeypatch):
 
 def test_objects_of_pygs_on_an_older_torch(older_torch, tmp_path):
     text = (
-        r"g\.pt holds an object of PyG's, torch_geometric\.data\..*: save data\.to_dict\(\), or "
-        r"take a newer torch$"
+        r"g\.pt holds a PyG object, torch_geometric\.data\..*: save data\.to_dict\(\), or "
+        r"upgrade torch$"
     )
     for content in (plain(), in_a_data_set(plain())):
         with pytest.raises(FormatError, match=text):
@@ -189,7 +189,7 @@ def test_nothing_else_is_unpickled(wrap, tmp_path, monkeypatch):
     path = file_of(wrap(Evil()), tmp_path)
     with pytest.raises(
         FormatError,
-        match=r"g\.pt must hold tensors and plain values alone, it holds posix\.mkdir: save",
+        match=r"g\.pt must hold only tensors and plain values, it holds posix\.mkdir: save",
     ):
         read_graph(path)
     assert not (tmp_path / "evil").exists()
