@@ -407,8 +407,8 @@ CASES = [
         'attributes that PyG selects, with `sampling_device="cuda"` of a PyG loader',
         sampled_there_for_pyg(edge_attr=torch.rand(500, requires_grad=True)),
         ValueError,
-        "sampling on a device needs data whose attributes are those of vertices or edges, in "
-        "tensors on the CPU without gradients",
+        "sampling on a device needs data that has only attributes of vertices and edges, in "
+        "CPU tensors without gradients",
     ),
     Case(
         "edges to leave out on the GPU",

@@ -240,7 +240,7 @@ def test_bad_input_for_several_types(papers, tmp_path, arguments, message):
         (["--train-fraction", "nan"], r"--train-fraction must be in \(0, 1\], got nan"),
         (["--split", "pub_"], "split must be one of"),
         (["--fanout", "ten"], "fanout must be integers with commas between, got 'ten'"),
-        (["--fanout", "0"], "fanout must be one or more of -1 or at least 1"),
+        (["--fanout", "0"], "fanout must have at least 1 entry, each -1 or at least 1"),
         (["--epochs", "0"], "epochs must be at least 1, got 0"),
         (["--batch-size", "0"], "--batch-size must be at least 1, got 0"),
         (["--seed", "-1"], "seed must be in"),

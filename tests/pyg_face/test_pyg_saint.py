@@ -300,5 +300,7 @@ def test_a_normalisation_of_the_users_own_and_no_items():
     loader = make("node", num_steps=2, sample_coverage=3)
     loader.node_norm = torch.full((N,), 7.0)
     assert all((batch.node_norm == 7.0).all() for batch in loader) and len(loader) == 2
-    with pytest.raises(NotImplementedError, match="is iterated: it has batches, and no item 0"):
+    with pytest.raises(
+        NotImplementedError, match="must be iterated, as it has batches and no items, got index 0"
+    ):
         loader[0]

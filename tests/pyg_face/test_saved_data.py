@@ -119,7 +119,7 @@ def test_a_data_set_of_pygs(tmp_path):
     assert graph.num_nodes == 4 and torch.equal(graph.csc.indptr, torch.tensor([0, 2, 4, 4, 4]))
     dataset.save([plain(), plain()], dataset.processed_paths[0])
     with pytest.raises(
-        FormatError, match=r"data\.pt must hold one sound graph of PyG's: the file holds 2 graphs"
+        FormatError, match=r"data\.pt must hold one valid PyG graph: the file holds 2 graphs"
     ):
         read_graph(dataset.processed_paths[0])
 
@@ -208,10 +208,10 @@ def test_nothing_else_is_unpickled(wrap, tmp_path, monkeypatch):
         ),
         pytest.param(
             Data(edge_index=torch.zeros(3, dtype=torch.int64), num_nodes=3),
-            "one sound graph",
+            "one valid PyG graph",
             marks=reads_objects,
         ),
-        ({"a": {"x": 1}, "b": {}}, "one sound graph"),
+        ({"a": {"x": 1}, "b": {}}, "one valid PyG graph"),
         pytest.param(
             Data(x=torch.zeros(3, 2), edges=torch.zeros(2, 7)),
             r"the file holds a Data without edges: x \[3, 2\], edges \[2, 7\]",

@@ -502,7 +502,7 @@ def test_iterating_its_own_loader_is_refused(workers):
         return next(iter(loader))
 
     loader = make(num_workers=workers, transform=again)
-    with pytest.raises(PipelineError, match="must not be iterated by its own transform"):
+    with pytest.raises(PipelineError, match="must not be iterated in its own transform"):
         next(iter(loader))
 
 
