@@ -371,8 +371,7 @@ CASES = [
         dgl_without_cuda,
         Exception,
         r"device='cuda:0' needs a DGL that was built for CUDA, this DGL [\w.+]+ was not: install "
-        r"one from "
-        r"data\.dgl\.ai, or take pagraph\.pyg\.NeighborLoader, pagraph\.Loader with "
+        r"one from data\.dgl\.ai, or use pagraph\.pyg\.NeighborLoader, pagraph\.Loader with "
         r"block\.to_pyg\(\), or device='cpu'",
     ),
     Case(

@@ -229,7 +229,7 @@ def test_bad_input(graph, tmp_path):
         preaggregated_for(both)
     partition = partition_graph(graph, 2, hops=1, method="hash")
     write_partition(partition, tmp_path / "parts")
-    with pytest.raises(ValueError, match="graph must be a whole one, got a part of a partition"):
+    with pytest.raises(ValueError, match="graph must be a whole graph, got a part of a partition"):
         preaggregate(open_graph(tmp_path / "parts" / "part-0"), tmp_path / "part", model="gcn")
     assert {path.name for path in tmp_path.iterdir()} == {"out", "parts"}
 

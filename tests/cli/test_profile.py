@@ -208,10 +208,10 @@ def test_several_vertex_types(papers, tmp_path):
         ),
         (
             ["--node-type", "author"],
-            "--train-fraction must be given where 'author' vertices have no train_mask",
+            "--train-fraction must be given if 'author' vertices have no train_mask",
         ),
         (["--fields", "colour"], "--fields must be among paper/.*author/feat.*, got 'colour'"),
-        (["--measure"], "--measure must be for a graph with one vertex type and one edge type"),
+        (["--measure"], "--measure needs a graph with one vertex type and one edge type"),
     ],
 )
 def test_bad_input_for_several_types(papers, tmp_path, arguments, message):
@@ -247,7 +247,7 @@ def test_bad_input_for_several_types(papers, tmp_path, arguments, message):
         (["--device", "abacus"], "device must be auto, cpu or cuda"),
         (["--num-workers", "-1"], "--num-workers must be at least 0, got -1"),
         (["--plot", "p.pdf"], r"plot must end in \.png or \.svg, got 'p.pdf'"),
-        (["--trace", "t.json"], "--trace must come with --measure"),
+        (["--trace", "t.json"], "--trace needs --measure"),
         (
             ["--json", "no/such/p.json"],
             "--json must be in a folder that exists, got 'no/such/p.json'",

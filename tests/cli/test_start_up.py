@@ -135,7 +135,7 @@ MISTAKES = {
     "preaggregate nowhere OUT": "folder must exist, got 'nowhere'",
     "profile nowhere": "folder must exist, got 'nowhere'",
     "profile G --train-fraction 2": "--train-fraction must be in (0, 1], got 2.0",
-    "profile G --trace x.json": "--trace must come with --measure",
+    "profile G --trace x.json": "--trace needs --measure",
     "profile G --plot x.pdf": "--plot must end in .png or .svg, got 'x.pdf'",
     "reorder nowhere OUT": "folder must exist, got 'nowhere'",
     "reorder G OUT --memory 1": "--memory must",

@@ -187,7 +187,7 @@ class TestWhatIsNoField:
         assert record.levelno == logging.WARNING
         assert (
             record.getMessage()
-            == "data: left behind: three, sparse, words (no dense rows of vertices or edges)"
+            == "data: left out: three, sparse, words (no dense rows of vertices or edges)"
         )
 
     def test_of_several_types(self, caplog):
@@ -198,7 +198,7 @@ class TestWhatIsNoField:
         data.source = {"from": "a book"}
         graph = Graph.from_pyg(data)
         [record] = caplog.records
-        assert "left behind: table, source, a.words, a/to/b.history (" in record.getMessage()
+        assert "left out: table, source, a.words, a/to/b.history (" in record.getMessage()
         assert set(graph.node_fields("a")) == {"x"}
 
     def test_what_says_something_of_the_whole_graph_is_none_of_it(self, caplog):

@@ -94,7 +94,7 @@ def test_what_stays_behind_is_named_with_the_file(tmp_path, caplog):
     )
     read_graph(path)
     assert [record.getMessage() for record in caplog.records] == [
-        f"{path}: left behind: words (no numbers with a row per vertex or edge)"
+        f"{path}: left out: words (no numbers with a row per vertex or edge)"
     ]
     caplog.clear()
     data = heterogeneous()
@@ -102,7 +102,7 @@ def test_what_stays_behind_is_named_with_the_file(tmp_path, caplog):
     path = file_of(data.to_dict(), tmp_path)
     read_graph(path)
     assert [record.getMessage() for record in caplog.records] == [
-        f"{path}: left behind: a.words (no dense rows of vertices or edges)"
+        f"{path}: left out: a.words (no dense rows of vertices or edges)"
     ]
 
 
