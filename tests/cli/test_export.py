@@ -58,7 +58,8 @@ def test_a_file_to_import(verb, tmp_path):
     done = run(verb, path, *([tmp_path / "out"] if verb == "preaggregate" else []))
     assert done.exit_code == 2
     assert done.stderr.endswith(
-        f"; it is a Matrix Market file: `pagraph import '{path}' OUT` converts it to a graph folder\n"
+        f"; it is a Matrix Market file: `pagraph import '{path}' OUT` converts it "
+        "to a graph folder\n"
     )
 
 

@@ -170,7 +170,8 @@ def test_an_address_that_is_none(place, monkeypatch):
     for rank, error in enumerate(errors):
         assert isinstance(error, ValueError)
         assert str(error).startswith(
-            f"MASTER_ADDR must be a machine that rank {rank}'s machine can resolve, got 'no-machine.invalid': "
+            f"MASTER_ADDR must be a machine that rank {rank}'s machine can resolve, got "
+            "'no-machine.invalid': "
         )
 
 
