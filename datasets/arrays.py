@@ -139,7 +139,7 @@ def npz_members(file: IO[bytes]) -> dict[str, bool]:
             NumPy's.
     """
     if not zipfile.is_zipfile(file):
-        raise ValueError("it is no .npz file")
+        raise ValueError("it is not an .npz file")
     file.seek(0)
     members = {}
     with zipfile.ZipFile(file) as archive:
@@ -203,4 +203,4 @@ def left_behind(path: StrPath, names: Iterable[object], reason: str) -> None:
     """Log one warning with the parts of a file that are not read, if any, and why."""
     words = ", ".join(map(str, names))
     if words:
-        _log.warning("%s: left behind: %s (%s)", path, words, reason)
+        _log.warning("%s: left out: %s (%s)", path, words, reason)

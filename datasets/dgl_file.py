@@ -85,7 +85,7 @@ def load_saved_graph(path: StrPath, index: int = 0) -> Graph:
     try:
         return _graph(path, saved)
     except (TypeError, ValueError) as error:
-        raise FormatError(f"{path} must hold a sound graph of DGL's: {error}") from error
+        raise FormatError(f"{path} must hold a valid DGL graph: {error}") from error
 
 
 def load_saved_tensors(path: StrPath) -> Named:
@@ -167,7 +167,7 @@ class _Reader:
         count = self._number()
         found = self._named()  # repeats their number
         if len(found) != count or self._left():
-            raise self._wrong(f"{len(found)} tensors where {count} are announced")
+            raise self._wrong(f"{len(found)} tensors instead of {count}")
         return found
 
     def _after_header(self, version: int) -> int:
@@ -299,7 +299,7 @@ class _Reader:
 
     def _expect(self, magic: int) -> None:
         if self._number() != magic:
-            raise self._wrong(f"other bytes than DGL's before byte {self._file.tell()}")
+            raise self._wrong(f"unknown bytes before byte {self._file.tell()}")
 
     def _number(self) -> int:
         return int.from_bytes(self._take(8), "little")

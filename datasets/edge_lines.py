@@ -294,9 +294,8 @@ def words_are_header(names: Sequence[str], reading: Reading) -> tuple[bool, bool
 def unsure_header(path: StrPath, line: str) -> FormatError:
     """The error for a first line that may be a header or an edge."""
     return FormatError(
-        f"{path}, line {line[:80]!r} may be a header or an edge, as no other line has its "
-        "ids: header=True or "
-        "header=False says which"
+        f"{path}, line {line[:80]!r} may be a header or an edge, as no other line has its ids: "
+        "set header=True or header=False"
     )
 
 

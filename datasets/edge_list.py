@@ -203,8 +203,8 @@ def _distinct_ids(rows: EdgeRows, room: int) -> Int64Array:
 def _check_room(room: int, count: int) -> None:
     if count * _ID_BYTES > room:
         raise ValueError(
-            f"memory must be at least {bytes_text(2 * count * _ID_BYTES)} for ids that are "
-            f"numbered anew, {count:,} so far"
+            f"memory must be at least {bytes_text(2 * count * _ID_BYTES)} to relabel ids, "
+            f"{count:,} so far"
         )
 
 
@@ -247,7 +247,7 @@ def _check_sizes(path: StrPath, low: int, high: int, count: int, num_nodes: int 
     if num_nodes is None and high >= limit:
         raise ValueError(
             f"ids in {path} must be below {limit} for {count} edges, got {high}; relabel=True "
-            "numbers the vertices anew"
+            "renumbers the vertices"
         )
 
 
@@ -281,8 +281,8 @@ def read_konect(
     kind, counts, width, separator = _describe(path)
     if undirected and kind == "sym":
         raise ValueError(
-            f"undirected=True must not be given for {path}, whose head says that it is undirected "
-            "(sym)"
+            f"undirected=True must not be given for {path}, whose header says that it is "
+            "undirected (sym)"
         )
     field = NumberField.of("weight", weight)
     rows = EdgeRows(path)
@@ -317,7 +317,7 @@ def _describe(path: StrPath) -> tuple[str, tuple[int, int] | None, int, str | No
     head = _HEAD.match(block.data.replace(b"\r", b"")) if block is not None else None
     if block is None or head is None:
         raise FormatError(
-            f"{path} must begin with KONECT's head (% sym, % asym or % bip); other edge lists end "
+            f"{path} must begin with KONECT's header (% sym, % asym or % bip); other edge lists end "
             "in .txt"
         )
     counts = None if head[2] is None else (int(head[3]), int(head[4]))

@@ -394,8 +394,8 @@ def number_rows(connection: Connection, reading: Reading) -> NumberedWords:
     ((count,),) = connection.run("SELECT count(*) FROM rows")
     if left < LEAST_ROOM < count * _ROW_BYTES:
         raise ValueError(
-            f"memory must leave at least {bytes_text(LEAST_ROOM)} for {count:,} rows with words as "
-            f"ids, got {bytes_text(left)} beside what the process holds"
+            f"memory must leave at least {bytes_text(LEAST_ROOM)} for {count:,} rows with words "
+            f"as ids, got {bytes_text(left)} on top of what the process holds"
         )
     found = NumberedWords(connection)
     check_fits(rows.path, (4 if found.num_ids < 2**31 else 8) * 2 * found.count, "edges")

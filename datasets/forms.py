@@ -132,7 +132,7 @@ _FORMS = (
     ),
     Form(
         "ogb",
-        "arrays of a data set of OGB's",
+        "arrays of an OGB data set",
         "ogb.read_ogb",
         ("undirected",),
         (".npz",),
@@ -149,7 +149,7 @@ _FORMS = (
     ),
     Form(
         "scipy",
-        "a sparse matrix of scipy",
+        "a scipy sparse matrix",
         "matrices.read_scipy",
         ("undirected", "weight"),
         (".npz",),
@@ -166,7 +166,7 @@ _FORMS = (
     Form("pyg", "a graph that torch saved", "tensors.read_pyg", (), (".pt",)),
     Form(
         "graphbolt",
-        "the description of a data set of GraphBolt's",
+        "the description of a GraphBolt data set",
         "graphbolt.read_graphbolt",
         (),
         (".yaml",),
@@ -180,7 +180,7 @@ _FORMS = (
 _FOLDERS = (
     Form(
         "ogb",
-        "a data set of OGB's",
+        "an OGB data set",
         "ogb.read_ogb",
         ("split", "undirected", "progress"),
         is_it=is_ogb,
@@ -188,7 +188,7 @@ _FOLDERS = (
     ),
     Form(
         "graphbolt",
-        "a data set of GraphBolt's",
+        "a GraphBolt data set",
         "graphbolt.read_graphbolt",
         is_it=lambda path: (path / METADATA).is_file(),
     ),
@@ -205,7 +205,7 @@ _DATABASE = Form(
     is_bounded=True,
 )
 _KONECT = Form(
-    "konect", "a network of KONECT's", "edge_list.read_konect", ("undirected", "weight", "progress")
+    "konect", "a KONECT network", "edge_list.read_konect", ("undirected", "weight", "progress")
 )
 
 
@@ -241,7 +241,7 @@ def database_form(source: StrPath, options: Mapping[str, Any]) -> dict[str, Any]
     """Check that a source is a database, and its options; returns those of its reader."""
     form = source_form(source)
     if form is not _DATABASE:
-        raise ValueError(f"dry_run=True must come with a database, got {form.what}")
+        raise ValueError(f"dry_run=True needs a database, got {form.what}")
     others = {name: value for name, value in options.items() if name not in PARTS}
     return _asked(form, others, dict(options))
 

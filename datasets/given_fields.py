@@ -128,9 +128,9 @@ def _sets(given: Mapping[str, VertexSet], graph: Graph) -> dict[str, Tensor]:
     wanted = {part: round(share * count) for part, share in fractions.items()}
     if sum(fractions.values()) > 1 + 1e-9 or sum(wanted.values()) > len(left) + len(wanted):
         raise ValueError(
-            f"{' and '.join(fractions)} must be fractions of no more than the vertices that are "
-            "left "
-            f"({len(left)} of {count}), got {', '.join(map(str, fractions.values()))}"
+            f"{' and '.join(fractions)} must be fractions that add up to no more than the "
+            f"vertices left ({len(left)} of {count}), got "
+            f"{', '.join(map(str, fractions.values()))}"
         )
     order = left[
         torch.randperm(len(left), generator=torch.Generator().manual_seed(0), device="cpu")
@@ -167,7 +167,7 @@ def _ids(part: str, file: StrPath, graph: Graph) -> Tensor:
         return values.nonzero().squeeze(1)
     if words_are_ids:
         raise ValueError(
-            f"{part} must be a text file, a mask or a fraction where the ids are words, got {file}"
+            f"{part} must be a text file, a mask or a fraction if ids are words, got {file}"
         )
     ids = values.long()
     if originals is not None:

@@ -46,8 +46,8 @@ def read_graphbolt(folder: StrPath) -> Graph:
     where = str(path / METADATA)
     if "graph" not in description and "graph_topology" in description:
         raise FormatError(
-            f"{where} must describe a graph, it is of a preprocessed data set: give the folder "
-            "above it"
+            f"{where} must describe a graph, it describes a preprocessed data set: give the "
+            "folder above it"
         )
     reader = _Reader(path, where)
     graph = reader.graph(take(description, "graph", dict, where))
@@ -145,7 +145,7 @@ class _Reader:
         domain = take(value, "domain", str, self._where)
         if domain == "graph":
             _log.warning(
-                "%s: the feature %r of the whole graph stays behind", self._where, value.get("name")
+                "%s: the feature %r of the whole graph is left out", self._where, value.get("name")
             )
             return
         name = take_name(value, "name", self._where)
@@ -176,7 +176,7 @@ class _Reader:
             if done or not all(
                 "seeds" in data and data["seeds"].dim() == 1 for _, _, data in items
             ):
-                _log.warning("%s: the task %r stays behind", self._where, task.get("name"))
+                _log.warning("%s: the task %r is left out", self._where, task.get("name"))
                 continue
             done = True
             for mask, part, data in items:

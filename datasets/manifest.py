@@ -332,7 +332,7 @@ class Manifest:
         counts = {node.name: node.num_nodes for node in self.node_types}
         kinds = {edge.type for edge in self.edge_types}
         if len(counts) != len(self.node_types) or len(kinds) != len(self.edge_types):
-            raise FormatError(f"{where}: every vertex type and edge type must be there once")
+            raise FormatError(f"{where}: each vertex type and edge type must be listed once")
         if not self.edge_types:
             raise FormatError(f"{where}: edge_types must hold at least 1 edge type, got 0")
         for edge in self.edge_types:

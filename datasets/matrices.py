@@ -94,7 +94,7 @@ def _build(arrays: dict[str, Any]) -> Any:
 
 def dense(path: StrPath, matrix: Any) -> Tensor:
     """A sparse matrix as dense float32, made in blocks of rows to avoid a second dense copy."""
-    check_fits(path, 4 * matrix.shape[0] * matrix.shape[1], "a matrix that is to be dense")
+    check_fits(path, 4 * matrix.shape[0] * matrix.shape[1], "a matrix made dense")
     rows = matrix.tocsr()
     out = torch.empty(rows.shape, dtype=torch.float32, device="cpu")
     # 4096 rows of a thousand columns take 16 MiB as float32.
@@ -111,7 +111,7 @@ def read_scipy(path: StrPath, *, undirected: bool = False, weight: str | None = 
     left out with a warning.
     """
     matrix = load_sparse(path)
-    left_behind(path, unread_npz(path, _MATRIX_PARTS), "no part of a sparse matrix")
+    left_behind(path, unread_npz(path, _MATRIX_PARTS), "not part of a sparse matrix")
     return _graph(path, matrix, undirected=undirected, weight=weight)
 
 
@@ -158,7 +158,7 @@ def read_matrix_market(
         or not all(word.isdigit() and len(word) < 19 for word in size)
     ):
         raise FormatError(
-            f"{path} must be a Matrix Market file in coordinate form, its head says something else"
+            f"{path} must be a Matrix Market file in coordinate form, its header says otherwise"
         )
     kind, symmetry = head[1].lower(), head[2].lower()
     rows, columns, entries = map(int, size)
@@ -181,11 +181,13 @@ def read_matrix_market(
     # The line of sizes takes the place of a header.
     read_integers(Reading(lines, header=True, columns=kept, progress=progress))
     if len(lines) != entries:
-        raise FormatError(f"{path} must hold {entries} entries as its head says, got {len(lines)}")
+        raise FormatError(
+            f"{path} must hold {entries} entries as its header says, got {len(lines)}"
+        )
     values = lines.arrays()
     is_open = weights is not None and weights.dtype is None
     if is_open and kind == b"integer" and any(v.dtype != np.int64 for v in values.values()):
-        raise FormatError(f"{path} must hold integers as its head says, got fractions")
+        raise FormatError(f"{path} must hold integers as its header says, got fractions")
     edata = {name: torch.from_numpy(numbers) for name, numbers in values.items()}
     # The file has only one triangle of a symmetric matrix.
     both = undirected or symmetry != b"general"

@@ -27,7 +27,7 @@ WIDE = 2**53
 """From here on, float64 skips integers."""
 # Numbers that are checked or converted at once: 8 MiB.
 _BLOCK_ROWS = 2**20
-_RULE = "an integer of 64 bits, and below 2**53 beside fractions,"
+_RULE = "an integer of 64 bits, and below 2**53 together with fractions,"
 
 
 @dataclass(frozen=True)
@@ -221,7 +221,7 @@ def check_beside(name: str, values: Array, dtype: np.dtype[Any]) -> None:
     place = first_wide(numbers)
     if place >= 0:
         raise FormatError(
-            f"{name} must hold integers below 2**53 beside fractions, got {numbers[place]}"
+            f"{name} must hold integers below 2**53 together with fractions, got {numbers[place]}"
         )
 
 

@@ -154,14 +154,14 @@ def _check(
     hops = sampler.hops
     if hops is None or not hops.has_fanouts or hops.edge_dir != "in" or hops.disjoint:
         raise ValueError(
-            "sampler must draw in-edges with fan-outs, trees not apart, got "
+            "sampler must draw in-edges with fan-outs and without disjoint trees, got "
             f"{type(sampler).__name__}"
         )
     if not num_seeds(seeds):
         raise ValueError("seeds must hold at least 1, got 0")
     if any(_OF_A_PART in graph.node_fields(ntype) for ntype in graph.node_types):
         raise ValueError(
-            "graph must be a whole one, got a part of a partition: reorder first, then divide"
+            "graph must be a whole graph, got a part of a partition: reorder first, then divide"
         )
     for owner in [
         *map(graph.node_fields, graph.node_types),

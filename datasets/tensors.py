@@ -164,8 +164,8 @@ def _ends(path: StrPath, edge_index: Tensor, is_named: bool) -> tuple[Tensor, Te
         )
     if shape == [2, 2] and not is_named:
         raise FormatError(
-            f"{path} must be no array of 2 x 2, in which rows may be edges or ends; save more, or "
-            "a list"
+            f"{path} must not be a 2 x 2 array, whose rows may be edges or ends: save more "
+            "edges, or a list"
         )
     # A 2 x 2 array named edge_index counts as PyG's, with rows of sources and targets.
     src, dst = edge_index if shape[0] == 2 else edge_index.T

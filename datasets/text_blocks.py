@@ -108,7 +108,7 @@ def _read(stream: IO[bytes], path: StrPath) -> Iterator[bytes]:
         if isinstance(error, OSError) and error.errno is not None:  # from the disk
             raise
         form = type(stream).__name__.removesuffix("File").strip("_").lower()
-        raise FormatError(f"{path} is no whole {form} file: {error}") from error
+        raise FormatError(f"{path} is not a complete {form} file: {error}") from error
 
 
 class _LzmaFile:

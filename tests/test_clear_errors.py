@@ -56,7 +56,7 @@ def test_graphs(graph):
 
 @pytest.mark.parametrize("csc", [{"a": 1}, {("a", "to", "b"): 1}, {"abc": None}])
 def test_mappings_to_what_is_no_csc(csc):
-    with pytest.raises(TypeError, match="csc must map edge types, such as .*, to a CSC each, got"):
+    with pytest.raises(TypeError, match="csc must map edge types, such as .*, to CSCs, got"):
         Graph(csc)
 
 

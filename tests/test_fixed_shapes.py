@@ -241,7 +241,7 @@ def test_what_cannot_have_fixed_shapes(monkeypatch):
         next(iter(make(graph, shapes="fixed")))
     monkeypatch.setattr("pagraph.engine.engine.host_available", lambda: 1 << 16)
     loader = make(sampler=NeighborSampler([-1, -1]), shapes="fixed")
-    text = r"room for the largest batch there can be, 1,2\d\d vertices and .* KiB, and 64 KiB are"
+    text = r"KiB for the largest possible batch of 1,2\d\d vertices and .* edges, and 64 KiB are"
     with pytest.raises(ValueError, match=text):
         next(iter(loader))
 

@@ -286,7 +286,7 @@ CASES = [
         "`cache` above what is free",
         cache_above_what_is_free,
         RuntimeWarning,
-        rf"the cache was to take {NUMBER} .iB on [\w:]+, where {NUMBER} .?i?B are free: "
+        rf"the cache needs {NUMBER} .iB on [\w:]+, which has {NUMBER} .?i?B free: "
         rf'(it takes {NUMBER} .?i?B; set cache="{NUMBER}.?i?B" or less|nothing is cached; set '
         r'cache="0")',
     ),
@@ -301,9 +301,9 @@ CASES = [
         "a batch does not fit, and no cache is left",
         batch_that_never_fits,
         OutOfMemory,
-        r"a batch does not fit on [\w:]+ beside the model, and no cache is left to give up: "
-        r"batch_size, fan-outs or "
-        r"sampling_budget must be smaller, or prefetch=0 \(",
+        r"a batch does not fit on [\w:]+ with the model, even without a cache: "
+        r"lower batch_size, "
+        r"fan-outs or sampling_budget, or use prefetch=0 \(",
     ),
     Case(
         "a host array that cannot be pinned",
@@ -326,7 +326,7 @@ CASES = [
         "a field on another GPU",
         field_elsewhere,
         ValueError,
-        r"a field must be on the CPU or where the loader delivers, [\w:]+, got one on [\w:]+",
+        r"a field must be on the CPU or on the loader's device [\w:]+, got one on [\w:]+",
     ),
     Case(
         "`sampling_budget` above what is free",
@@ -371,8 +371,7 @@ CASES = [
         dgl_without_cuda,
         Exception,
         r"device='cuda:0' needs a DGL that was built for CUDA, this DGL [\w.+]+ was not: install "
-        r"one from "
-        r"data\.dgl\.ai, or take pagraph\.pyg\.NeighborLoader, pagraph\.Loader with "
+        r"one from data\.dgl\.ai, or use pagraph\.pyg\.NeighborLoader, pagraph\.Loader with "
         r"block\.to_pyg\(\), or device='cpu'",
     ),
     Case(
@@ -386,8 +385,8 @@ CASES = [
         "batches that cannot be recorded",
         batches_that_cannot_be_recorded,
         RuntimeWarning,
-        r"batches on (cpu|cuda:0) are sampled kernel by kernel, which takes more of the "
-        r"interpreter's time: they could not be recorded \(CUDA error: out of memory\)",
+        r"batches on (cpu|cuda:0) are sampled kernel by kernel, which takes more Python "
+        r"time: they could not be recorded \(CUDA error: out of memory\)",
     ),
     Case(
         "DGL's `prefetch_edge_feats` on the GPU",
@@ -399,16 +398,16 @@ CASES = [
         "batches of one launch for which there is no room",
         batches_without_room,
         RuntimeWarning,
-        rf"batches on (cpu|cuda:0) are made kernel by kernel, which takes more of the "
-        rf"interpreter's time: \d+ batches on their way take {NUMBER} \w+, {NUMBER} \w+ more than "
-        r"is free: prefetch, batch_size or cache must be smaller",
+        rf"batches on (cpu|cuda:0) are made kernel by kernel, which takes more Python "
+        rf"time: \d+ batches in flight take {NUMBER} \w+, {NUMBER} \w+ more than "
+        r"is free: lower prefetch, batch_size or cache",
     ),
     Case(
         'attributes that PyG selects, with `sampling_device="cuda"` of a PyG loader',
         sampled_there_for_pyg(edge_attr=torch.rand(500, requires_grad=True)),
         ValueError,
-        "sampling on a device needs data whose attributes are those of vertices or edges, in "
-        "tensors on the CPU without gradients",
+        "sampling on a device needs data that has only attributes of vertices and edges, in "
+        "CPU tensors without gradients",
     ),
     Case(
         "edges to leave out on the GPU",

@@ -214,7 +214,7 @@ class TestFromOthers:
         assert len(caplog.records) == 1
         left = ", ".join(f"vertex attribute '{name}'" for name in ("town", "some", "wide"))
         left += "".join(f", edge attribute '{name}'" for name in ("mixed", "kind"))
-        assert caplog.records[0].getMessage().endswith(f"left out: {left}")
+        assert caplog.records[0].getMessage().endswith(f"no number for them: {left}")
         assert set(graph.ndata) == {"age", "size", "tall"} and set(graph.edata) == {
             "weight",
             "time",
@@ -431,7 +431,7 @@ class TestCscChecks:
     )
     def test_what_looks_edges_up_by_id_has_one_of_each(self, use):
         for ids, message in (
-            ([0, 0], "edge_ids must be different, got one of them twice and 1 not at all"),
+            ([0, 0], "edge_ids must be distinct, got one of them twice and none equal to 1"),
             ([0, 2], r"edge_ids must be in \[0, 2\), got 2"),
             ([-1, 0], r"edge_ids must be in \[0, 2\), got -1"),
         ):
@@ -607,5 +607,5 @@ class TestCheckedFields:
 
 
 def test_only_sparse_matrices_come_from_scipy():
-    with pytest.raises(TypeError, match=r"matrix must be a sparse matrix of scipy, got ndarray"):
+    with pytest.raises(TypeError, match=r"matrix must be a scipy sparse matrix, got ndarray"):
         Graph.from_scipy(np.eye(3))

@@ -63,7 +63,7 @@ def test_no_seeds_are_said_where_the_loader_is_made(seeds):
 
 def test_too_few_seeds_for_a_whole_batch():
     text = (
-        "an epoch has no batches: the 2 seeds are less than a batch of 3, and drop_last leaves "
+        "an epoch has no batches: the 2 seeds are fewer than batch_size=3, and drop_last leaves "
         "them out"
     )
     with pytest.warns(RuntimeWarning, match=text):

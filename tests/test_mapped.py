@@ -202,7 +202,7 @@ class TestRefusals:
     @pytest.mark.parametrize("dtype", [">f4", ">i8", "<f16"])
     def test_dtypes_that_torch_lacks(self, path, dtype):
         np.save(path, np.zeros(3, dtype=dtype))
-        with pytest.raises(FormatError, match="must have a dtype that torch has"):
+        with pytest.raises(FormatError, match="must have a dtype that torch supports"):
             map_npy(path)
 
     def test_objects_are_not_unpickled(self, path):

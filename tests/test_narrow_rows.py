@@ -138,11 +138,11 @@ REFUSED = [
     (
         "float16",
         70000.0,
-        r"float16 must hold the values of row 17, got 70000, the largest .* 65504: use bfloat16",
+        r"float16 must hold the values of row 17, got 70000, but the largest .* 65504: use bfloat16",
     ),
     ("bfloat16", 3.4e38, r"bfloat16 must hold the values of row 17, got 3.4e\+38"),
-    ("int8", math.nan, "int8 must hold the values of row 17, got nan: int8 holds no such value"),
-    ("int8", -math.inf, "int8 must hold the values of row 17, got inf: int8 holds no such value"),
+    ("int8", math.nan, "int8 must hold the values of row 17, got nan: int8 cannot hold it"),
+    ("int8", -math.inf, "int8 must hold the values of row 17, got inf: int8 cannot hold it"),
 ]
 
 

@@ -307,7 +307,7 @@ class TestPyG:
                 return "mine"
 
         own = Own(data, [2])
-        with pytest.raises(ValueError, match="must be of a loader without a filter_fn"):
+        with pytest.raises(ValueError, match="needs a loader without a custom filter_fn"):
             own.batch([1])
         assert own([1]) == "mine"
 

@@ -211,7 +211,8 @@ def test_bad_input(graph, tmp_path):
     with pytest.raises(FileExistsError, match="folder must not exist yet"):
         preaggregate(graph, out, model="gcn")
     with pytest.raises(
-        ValueError, match="graph must not be pre-aggregated yet, got one with the field feat_gcn"
+        ValueError,
+        match="graph must not be pre-aggregated already, got one with the field feat_gcn",
     ):
         preaggregate(open_graph(out), tmp_path / "twice", model="gcn")
     with pytest.raises(
@@ -223,12 +224,12 @@ def test_bad_input(graph, tmp_path):
         preaggregate(two, tmp_path / "two", model="sage")
     both = Graph(graph.csc, ndata={"feat_gcn": torch.ones(50, 1), "feat_mean": torch.ones(50, 1)})
     with pytest.raises(
-        ValueError, match="graph must have one of the fields feat_mean, feat_gcn at most, got both"
+        ValueError, match="graph must have at most one of the fields feat_mean, feat_gcn, got both"
     ):
         preaggregated_for(both)
     partition = partition_graph(graph, 2, hops=1, method="hash")
     write_partition(partition, tmp_path / "parts")
-    with pytest.raises(ValueError, match="graph must be a whole one, got a part of a partition"):
+    with pytest.raises(ValueError, match="graph must be a whole graph, got a part of a partition"):
         preaggregate(open_graph(tmp_path / "parts" / "part-0"), tmp_path / "part", model="gcn")
     assert {path.name for path in tmp_path.iterdir()} == {"out", "parts"}
 

@@ -138,9 +138,7 @@ class _NodeTable:
             f"SELECT id FROM {relation} GROUP BY id HAVING count(*) > 1 ORDER BY min(n) LIMIT 1"
         )
         if table is not None and twice:
-            raise FormatError(
-                f"{table.file}: ids must be given once each, {twice[0][0]!r} is there again"
-            )
+            raise FormatError(f"{table.file}: ids must be unique, got {twice[0][0]!r} twice")
 
     def numbers(self, edges: _Table, end: str) -> Array:
         """The vertices at one end of a table's edges; FormatError for ids not in our table."""

@@ -113,8 +113,8 @@ def registered(connection: Connection, name: Any, rows: Any, relation: str) -> T
     if twice is not None:
         # DuckDB would rename one of them.
         raise ValueError(
-            f"{name}: columns must have different names, whatever their case, got {twice[0]!r} "
-            f"and {twice[1]!r}"[:300]
+            f"{name}: names of columns must differ by more than case, got {twice[0]!r} and "
+            f"{twice[1]!r}"[:300]
         )
     return Table(name, relation, connection.columns(relation), is_ordered=True)
 

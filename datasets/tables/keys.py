@@ -146,7 +146,7 @@ def check_keys(connection: Connection, relation: str, columns: Sequence[KeyColum
         return ""
     *values, count = twice[0]
     shown = ", ".join(printable(str(value)) for value in values)
-    return f"keys must be there once each in {names}, {shown} is there {count:,} times"
+    return f"keys in {names} must be unique, got {shown} ({count:,} times)"
 
 
 def _any_missing(columns: Sequence[KeyColumn]) -> str:

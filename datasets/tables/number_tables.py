@@ -98,7 +98,8 @@ class _Table:
     def error(self, line: int, wrong: str) -> FormatError:
         """The error for a line."""
         return FormatError(
-            f"{self.path} must be a table of numbers, as many in every line: line {line} {wrong}"
+            f"{self.path} must be a table of numbers with lines of equal length: line {line} "
+            f"{wrong}"
         )
 
 

@@ -42,7 +42,7 @@ def parquet_table(connection: Connection, path: StrPath, source: str) -> Table:
         connection.run(f"CREATE OR REPLACE VIEW {quoted(relation)} AS FROM {rows}")
     except FormatError as error:
         reason = one_line(error).replace(source, str(path))
-        raise FormatError(f"{path} is no whole Parquet file: {reason}") from None
+        raise FormatError(f"{path} is not a complete Parquet file: {reason}") from None
     return Table(str(path), relation, connection.columns(relation))
 
 

@@ -130,8 +130,8 @@ class _Planning:
         target = self._drafts.get(link.table)
         if target is None:
             self._notes.append(
-                f"{shown} refers to the table {printable(link.table)}, which is not among these: "
-                "no edges"
+                f"{shown} refers to the table {printable(link.table)}, which is not among those "
+                "read: no edges"
             )
             return
         # SQLite's foreign keys may omit the columns, which means the primary key.
@@ -211,8 +211,8 @@ class _Planning:
         if len(to) != len(columns):
             got = f"{len(columns)} columns for {list(to)}"
             raise ValueError(
-                f"keys must name as many columns as the key of {printable(target.name)} has, got "
-                f"{got}"
+                "keys must name the same number of columns as the key of "
+                f"{printable(target.name)}, got {got}"
             )
         draft.links.append(ForeignKey(columns, target.name, to))
 

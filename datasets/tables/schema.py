@@ -213,7 +213,7 @@ class Schema(tables.Tabled):
             if not column.field
         ]
         if left:
-            yield tables.Table([["stays behind", "type", "why"], *left], left=(0, 1, 2))
+            yield tables.Table([["left out", "type", "why"], *left], left=(0, 1, 2))
 
     def _edge_counts(self) -> Iterator[tuple[EdgeType, int]]:
         for link in self.links:

@@ -102,8 +102,8 @@ def _notes(
     shown = printable(vertex.name)
     if not vertex.time:
         yield (
-            f"task: {shown} has no time: its rows are divided at random, and a model may see what "
-            "was not known yet"
+            f"task: {shown} has no time: its rows are divided at random, and a model may see the "
+            "future"
         )
         return
     time = quoted(vertex.time)
@@ -181,7 +181,7 @@ def _masks_in_time(known: Array, times: Array, shares: Sequence[float]) -> Itera
     wanted = sum(share > 0 for share in shares)
     if len(before) < wanted:
         raise ValueError(
-            f"task must have rows of {wanted} different times at least, to divide them in time, "
+            f"task must have rows of at least {wanted} different times, to divide them in time, "
             f"got {len(before)} among {len(ordered):,} rows with a label"
         )
     first = 0

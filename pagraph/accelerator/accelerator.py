@@ -161,7 +161,7 @@ def with_room(
     shrink: Callable[[], bool],
     *,
     what: str = "a batch",
-    smaller: str = "batch_size, fan-outs or sampling_budget must be smaller, or prefetch=0",
+    smaller: str = "lower batch_size, fan-outs or sampling_budget, or use prefetch=0",
 ) -> T:
     """Call ``work``; if the device is out of memory, shrink the cache and call it again.
 
@@ -186,8 +186,8 @@ def with_room(
         accelerator.release_memory()
         if not shrink():
             raise OutOfMemory(
-                f"{what} does not fit on {accelerator.device} beside the model, and no cache is "
-                f"left to give up: {smaller} ({problem})"
+                f"{what} does not fit on {accelerator.device} with the model, even without a "
+                f"cache: {smaller} ({problem})"
             )
 
 

@@ -188,7 +188,7 @@ class CudaAccelerator(Accelerator):
                 out = self.empty((1,), torch.int32)
                 launch(answer, 1, out)
                 answered = int(out.cpu()) == 42
-            problem = "its answer was wrong"
+            problem = "a kernel returned a wrong result"
         except OutOfMemory:
             raise
         except Exception as error:  # a compiler may raise anything
@@ -338,4 +338,4 @@ def check_named(sampling_device: Any, what: str = "several types") -> None:
     """Raise ValueError where ``"auto"`` is to sample on a device what nobody has measured on a
     GPU."""
     if isinstance(sampling_device, str) and sampling_device == "auto":
-        raise ValueError(f"{what} are sampled on a device where sampling_device names it")
+        raise ValueError(f"sampling_device must name a device to sample {what} on it, got 'auto'")

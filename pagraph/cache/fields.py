@@ -679,7 +679,7 @@ class FieldSet:
         else:
             vertices = {t: n for t, n in self._num_rows.items() if isinstance(t, str)}
             plans = CachePlans(
-                CachePlan(self._device, n, 0, 0, (), None, "as cache=0 asks")
+                CachePlan(self._device, n, 0, 0, (), None, "as cache is 0")
                 for n in vertices.values()
             )
         if not self.batches_bytes:

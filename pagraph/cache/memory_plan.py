@@ -150,8 +150,8 @@ class MemoryPlan(Tabled):
         add("left", self.left, "")
         quarter = bytes_text(self.total // QUARTER)
         title = (
-            f"memory: {bytes_text(self.total)}; {quarter} more are for what computes and the "
-            "system's pages"
+            f"memory: {bytes_text(self.total)}; {quarter} more is left for computing and the "
+            "page cache"
         )
         return [Table(lines, title, left=(0, 3))]
 
@@ -245,8 +245,8 @@ def _too_small(total: int, needs: MemoryNeeds, cache: int) -> str:
     parts += [f"{bytes_text(needs.staging)} of pinned buffers"] if needs.staging else []
     parts += [f"a cache of {bytes_text(cache)}"] if cache else []
     parts += [
-        f"the {bytes_text(needs.process)} that the process holds, of which an eighth of memory is "
-        "free"
+        f"the {bytes_text(needs.process)} that the process holds (one eighth of memory is "
+        "reserved for it)"
     ]
     return (
         f"memory must be at least {least} bytes ({bytes_text(least)}) for {', '.join(parts)}; "

@@ -202,14 +202,16 @@ def _table(plans: Sequence[CachePlan]) -> Table:
     if batches:
         title += f", besides {bytes_text(batches)} of batches"
     if not any(plan.fields for plan in plans):
-        return Table([[f"{title}; no field{plans[0].reason and ', '}{plans[0].reason}"]], left=(0,))
+        return Table(
+            [[f"{title}; nothing is cached{plans[0].reason and ', '}{plans[0].reason}"]], left=(0,)
+        )
     lines = [_HEAD, *(_line(part, plan.num_nodes) for plan in plans for part in plan)]
     lines.append(
         ("tables", "", "", bytes_text(sum(plan.table_bytes for plan in plans)), "", "", "")
     )
     rate, saved = _expected(plans)
     lines.append(("total", "", "", bytes_text(used), _percent(rate), _known(saved), ""))
-    note = "" if rate is None and saved is None else "; hit rates and bytes saved are expectations"
+    note = "" if rate is None and saved is None else "; hit rates and bytes saved are estimates"
     # Names to the left, numbers to the right.
     return Table(lines, title + note, left=(0, len(_HEAD) - 1))
 
@@ -356,9 +358,8 @@ def room_for(
     # A cache of all free bytes would leave no room for batches.
     less = max(0, free - reserve)
     warnings.warn(
-        f"the cache was to take {bytes_text(taken)} on {accelerator.device}, where "
-        f"{bytes_text(free)} are free: "
-        f"{_advice(less)}",
+        f"the cache needs {bytes_text(taken)} on {accelerator.device}, which has "
+        f"{bytes_text(free)} free: {_advice(less)}",
         RuntimeWarning,
         stacklevel=2,
     )

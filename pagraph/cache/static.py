@@ -277,19 +277,19 @@ class StaticCache:
     def _why_empty(self) -> str:
         """The reason why nothing is cached now."""
         if not self._holding.entries:
-            return "as none is prefetched"
+            return "as no field is prefetched"
         found = self._holding.candidates()
         if not found and self._link is not None:
-            return "as none that has a row for each vertex is on the CPU"
+            return "as no field with a row per vertex is on the CPU"
         if not found:
             return (
-                "as none lies in a file: on the CPU a cache holds rows of files, on a GPU those "
-                "in memory, too"
+                "as no field is in a file: on the CPU only rows of files are cached, on a GPU "
+                "rows in memory, too"
             )
         if not self._decided:
             return (
-                f"until {'a training step' if self._budget.is_auto else 'the first epoch'} "
-                "shows what is read"
+                f"until {'a training step' if self._budget.is_auto else 'the first epoch'} has "
+                "shown what is read"
             )
         least = self._least_bytes(found)
         return (

@@ -154,7 +154,7 @@ def _hint(message: str, command: click.Command, arguments: Sequence[str]) -> str
         return ""
     if command.name == "import" or form.name == "folder":
         return ""
-    return f"; it is {form.what}: `pagraph import {quoted} OUT` makes a graph folder of it"
+    return f"; it is {form.what}: `pagraph import {quoted} OUT` converts it to a graph folder"
 
 
 def _path_in(message: str, command: click.Command, arguments: Sequence[str]) -> Path | None:

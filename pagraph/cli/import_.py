@@ -51,7 +51,7 @@ class _Source(click.Path):
     },
     header={
         "flags": ("--header/--no-header",),
-        "help": "Edge lists: the first line names the fields.  [default: look]",
+        "help": "Edge lists: the first line names the fields.  [default: detect]",
     },
     tables={
         "flags": ("--table",),
@@ -116,7 +116,7 @@ class _Source(click.Path):
     train={
         "metavar": "FILE|FRACTION",
         "once": True,
-        "help": "Ids or a mask, or a share such as 60%: the field train_mask.",
+        "help": "Ids, a mask, or a share such as 60%: the field train_mask.",
     },
     val={"metavar": "FILE|FRACTION", "once": True, "help": "The same for val_mask."},
     test={"metavar": "FILE|FRACTION", "once": True, "help": "The same for test_mask."},

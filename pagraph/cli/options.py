@@ -56,8 +56,7 @@ def _share(
 
 node_type_option = click.option(
     "--node-type",
-    help="Type of the training vertices, where there are several.  [default: those with "
-    "train_mask]",
+    help="Type of the training vertices, if there are several.  [default: those with train_mask]",
 )
 train_fraction_option = click.option(
     "--train-fraction",

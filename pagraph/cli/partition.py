@@ -105,7 +105,7 @@ def _folders(
     type=click.Choice(FEATURES),
     default=FEATURES[0],
     show_default=True,
-    help="copy: parts hold their rows and may be moved. reference: they read those of DIR.",
+    help="copy: parts store their rows and may be moved. reference: parts read the rows of DIR.",
 )
 @click.option(
     "--minimize",
@@ -143,7 +143,7 @@ def command(
             f"OUT must not be given with --compare, which writes no parts, got {out}"
         )
     if not compare and out is None:
-        raise click.UsageError("Missing argument 'OUT' (only --compare goes without)")
+        raise click.UsageError("Missing argument 'OUT' (optional only with --compare)")
     # All checks come before the graph is opened, which may take minutes.
     outputs = build(PartitionFiles, settings)
     source = build(Source, settings)

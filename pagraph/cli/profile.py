@@ -66,7 +66,7 @@ def command(
     outputs = build(ProfileFiles, settings)
     compared = build(Compared, settings)
     if outputs.trace is not None and not measure:
-        raise click.UsageError("--trace must come with --measure, which runs what is traced")
+        raise click.UsageError("--trace needs --measure, which runs what is traced")
     options = build(TrainOptions, settings)
     if options.task == "links":
         _refuse_for_links(node_type=node_type, split=split, measure=measure)
@@ -92,5 +92,5 @@ def _refuse_for_links(**options: Any) -> None:
     for name, given in options.items():
         if given:
             raise click.UsageError(
-                f"--{name.replace('_', '-')} must be with --task nodes, got it with --task links"
+                f"--{name.replace('_', '-')} needs --task nodes, got --task links"
             )

@@ -61,7 +61,7 @@ def profile(
     graph = open_graph(folder, split=split)
     if measure and not graph.is_homogeneous:
         raise click.UsageError(
-            f"--measure must be for a graph with one vertex type and one edge type, got {graph}"
+            f"--measure needs a graph with one vertex type and one edge type, got {graph}"
         )
     seeds, sampler = seeds_and_sampler(graph, options, node_type, train_fraction)
     budgets = DEFAULT_BUDGETS if compared.budgets is None else compared.budgets

@@ -70,9 +70,7 @@ def command(
     check_absent(out, name="OUT")
     options = build(TrainOptions, settings)
     if options.task == "links" and (node_type or split):
-        raise click.UsageError(
-            "--node-type and --split must be with --task nodes, got them with --task links"
-        )
+        raise click.UsageError("--node-type and --split need --task nodes, got --task links")
     folder_form(folder)
     # They import torch, which no mistake above waits for.
     from ..datasets import open_graph, reorder

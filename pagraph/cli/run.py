@@ -91,14 +91,19 @@ def _check(
     chosen = dict(vars(settings))
     theirs = chosen.pop("theirs")
     if theirs and compare is not None:
-        raise click.UsageError("--compare runs both ways, so --theirs says nothing")
+        raise click.UsageError("--theirs must not be given with --compare, which runs both ways")
     if theirs:
         for name, value in {**chosen, "timeline": timeline}.items():
             if value is not None:
                 option = name.replace("_", "-")
-                raise click.UsageError(f"--{option} is for pagraph's loaders, --theirs uses none")
+                raise click.UsageError(
+                    f"--{option} must not be given with --theirs, which uses none of pagraph's "
+                    "loaders"
+                )
     if timeline is not None and compare is not None:
-        raise click.UsageError("--timeline is of one run, --compare makes several")
+        raise click.UsageError(
+            "--timeline must not be given with --compare, which makes several runs"
+        )
     Budget.parse(chosen["cache"])
     if chosen["memory"] is not None:
         memory_budget(chosen["memory"])

@@ -52,11 +52,11 @@ def choose_seeds(
     chosen = masked if node_type is None else [node_type]
     if not chosen:
         raise ValueError(
-            f"--node-type must be given where no vertices have a {_MASK}: {', '.join(types)}"
+            f"--node-type must be given if no vertices have a {_MASK}: {', '.join(types)}"
         )
     if fraction is None and chosen[0] not in masked:
         raise ValueError(
-            f"--train-fraction must be given where {chosen[0]!r} vertices have no {_MASK}; got none"
+            f"--train-fraction must be given if {chosen[0]!r} vertices have no {_MASK}; got none"
         )
     return {
         ntype: training_seeds(graph, node_type=ntype, fraction=fraction, seed=seed)

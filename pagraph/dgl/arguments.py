@@ -40,8 +40,8 @@ def check_parts(graph: Any, sampler: Any) -> None:
     if not hasattr(graph, "device"):
         takes = {
             "torch_geometric": ": pagraph.pyg.NeighborLoader takes it",
-            "networkx": ": dgl.from_networkx(graph) makes a graph of it",
-            "scipy": ": dgl.from_scipy(matrix) makes a graph of it",
+            "networkx": ": dgl.from_networkx(graph) converts it",
+            "scipy": ": dgl.from_scipy(matrix) converts it",
         }.get(library_of(graph) or "", "")
         raise AttributeError(
             f"graph must be a dgl.DGLGraph or have a device, got {type(graph).__name__}{takes}"
@@ -96,7 +96,7 @@ def check_devices(
     if device.type == "cuda" and not dgl.ndarray.gpu(0).exist:
         raise dgl.DGLError(
             f"device={str(device)!r} needs a DGL that was built for CUDA, this DGL "
-            f"{dgl.__version__} was not: install one from data.dgl.ai, or take "
+            f"{dgl.__version__} was not: install one from data.dgl.ai, or use "
             "pagraph.pyg.NeighborLoader, pagraph.Loader with block.to_pyg(), or device='cpu'"
         )
     if use_uva:
@@ -149,9 +149,10 @@ def check_keywords(keywords: Mapping[str, Any]) -> None:
             )
         if name == "shapes":
             raise ValueError(
-                f"shapes is for pagraph.Loader and pagraph.pyg.NeighborLoader, got {value!r}: no "
-                "compiler traces the kernels of DGL's blocks, whose formats DGL builds again in "
-                "every step; block.to_pyg() gives the core loader's blocks to PyG's layers"
+                f"shapes is for pagraph.Loader and pagraph.pyg.NeighborLoader, got {value!r}: "
+                "compilers do not trace DGL's kernels, and DGL builds the formats of its blocks "
+                "again in every step; block.to_pyg() gives the core loader's blocks to PyG's "
+                "layers"
             )
         if name in ("collate_fn", "pin_memory", "dataset") or name not in TORCH_KEYWORDS:
             raise TypeError(f"DataLoader() got an unexpected keyword argument {name!r}")
@@ -166,7 +167,7 @@ def recreated(keywords: dict[str, Any]) -> tuple[int, bool]:
     order = getattr(keywords.get("dataset"), "order", None)
     if not isinstance(order, SeedOrder | DatasetOrder):
         got = type(keywords.get("dataset")).__name__
-        raise TypeError(f"dataset must be that of a pagraph.dgl.DataLoader, got {got}")
+        raise TypeError(f"dataset must be the dataset of a pagraph.dgl.DataLoader, got {got}")
     for name in ("dataset", "collate_fn", "pin_memory"):
         keywords.pop(name, None)
     if isinstance(keywords.get("sampler"), torch.utils.data.dataloader._InfiniteConstantSampler):
@@ -288,10 +289,12 @@ def check_seeds(graph: Any, indices: Any, sampler: Any, native: MiniBatchSampler
     for name, ids in indices.items():
         if not _is_type(graph, kind, name):
             several = (
-                ", a name that several have" if kind == "edge" and name in graph.etypes else ""
+                ", a name that several edge types have"
+                if kind == "edge" and name in graph.etypes
+                else ""
             )
             raise dgl.DGLError(
-                f"indices must be of the graph's {kind} types {types}, got {name!r}{several}"
+                f"indices must name {kind} types among {types}, got {name!r}{several}"
             )
         _check_ids(f"indices[{name!r}]", ids, graph.idtype, count(name))
 

@@ -267,7 +267,7 @@ def dgl_block(block: Block, graph: Graph | None) -> Any:
             raise
         raise dgl.DGLError(
             f"block must be on the CPU for this DGL, which has no support for {indices.device}: "
-            "take block.to('cpu').to_dgl(), block.to_pyg() for PyG's layers, or a DGL that was "
+            "use block.to('cpu').to_dgl(), block.to_pyg() for PyG's layers, or a DGL that was "
             "built for it"
         ) from error
     made.srcdata[dgl.NID] = src_nodes

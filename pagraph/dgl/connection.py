@@ -109,9 +109,9 @@ def _looking(get_result: Callable[..., Any]) -> Callable[..., Any]:
             except queue.Empty:
                 if any(code is not None for code in codes):
                     raise PipelineError(
-                        "DGL's sampler processes must live, got one that has ended (exit code "
-                        f"{next(code for code in codes if code is not None)}); its own output says "
-                        "why"
+                        "DGL's sampler processes must be alive, got one with exit code "
+                        f"{next(code for code in codes if code is not None)}: its own output "
+                        "says why"
                     ) from None
                 if time.monotonic() > until:
                     raise

@@ -290,15 +290,15 @@ def save_graph(graph: Graph, path: StrPath) -> None:
     for (_, type_, name), values in _fields(graph).items():
         if values.dtype not in _SAVED:
             raise ValueError(
-                f"field {name!r} of {type_} must have a dtype that DGL saves, got {values.dtype}"
+                f"field {name!r} of {type_} must have a dtype that DGL can save, got {values.dtype}"
             )
         if (values.dtype == torch.bool) != name.endswith("mask") and values.dtype in (
             torch.bool,
             torch.uint8,
         ):
             raise ValueError(
-                f"field {name!r} of {type_} must be called ..._mask just where it is bool, which "
-                f"DGL saves as uint8, got {values.dtype}"
+                f"field {name!r} of {type_} must be named ..._mask if and only if it is bool, as "
+                f"DGL saves bool as uint8, got {values.dtype}"
             )
     with new_file(path) as file:
         dgl.save_graphs(file.name, [to_dgl(graph)])

@@ -188,7 +188,7 @@ def _sampled(inner: Any, recorder: EpochRecorder) -> Iterator[Any]:
         finally:
             recorder.spent("sampling", begin)
         if isinstance(batch, _Failed):
-            raise PipelineError(f"a sampler process of DGL's failed:\n\n{batch.text}")
+            raise PipelineError(f"a DGL sampler process failed:\n\n{batch.text}")
         yield batch
 
 
@@ -275,7 +275,7 @@ class _ReadAhead:
         if not isinstance(g, dgl.distributed.DistGraph):
             raise TypeError(
                 f"g must be a DistGraph, got {type(g).__name__}: pagraph.dgl.DataLoader takes "
-                "graphs that one machine holds"
+                "graphs on one machine"
             )
         if device is not None and str(device) != "cpu":
             raise ValueError(

@@ -231,8 +231,8 @@ def check_policy(policy: object) -> None:
     """Raise ValueError unless a policy is one of :data:`POLICIES`."""
     if policy not in POLICIES:
         raise ValueError(
-            f"cache_policy must be one of {list(POLICIES)} for a DistGraph, of which this machine "
-            f"has a part, got {policy!r}"
+            f"cache_policy must be one of {list(POLICIES)} for a DistGraph, of which this "
+            f"machine holds a part, got {policy!r}"
         )
 
 
@@ -268,8 +268,8 @@ def expected_reads(
         reads = _expected(graph, core, uniform, seeds, batch_size)
     elif policy == "vip":
         raise ValueError(
-            "cache_policy must be 'auto' or 'degree' but for a NeighborSampler from vertices of "
-            "a graph of one type, got 'vip'"
+            "cache_policy must be 'auto' or 'degree' unless a NeighborSampler samples from "
+            "vertices of a graph of one type, got 'vip'"
         )
     if reads is None:
         (reads,) = out_degrees(core).values()

@@ -297,8 +297,8 @@ class EdgeSource:
         src, dst = (as_ids("ends of negative pairs", ids) for ids in ends)
         if len(src) != len(dst):
             raise dgl.DGLError(
-                f"negative pairs must have as many sources as destinations, got {len(src)}, "
-                f"{len(dst)}"
+                "negative pairs must have equal numbers of sources and destinations, got "
+                f"{len(src)}, {len(dst)}"
             )
         check_range("sources of negative pairs", src, self._graph.num_nodes(src_type), dgl.DGLError)
         check_range(

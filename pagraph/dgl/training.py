@@ -155,7 +155,7 @@ def hop_of(layer: Any, csc: CSC) -> Callable[[Block, Tensor], Tensor] | None:
     name = type(layer).__name__
     raise TypeError(
         f"layers must be convolutions that are known to read one hop, got DGL's {name}: if it "
-        "does, give OneHop(lambda block, x: layer(block.to_dgl(), x), layer)"
+        "does, pass OneHop(lambda block, x: layer(block.to_dgl(), x), layer)"
     )
 
 

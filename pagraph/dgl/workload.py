@@ -201,9 +201,9 @@ def sharing_sampler(
     if as_integer("batch_dependency", batch_dependency, least=1) == 1:
         return native
     if not isinstance(native, NeighborSampler | LaborSampler):
-        kind = "one that runs its own code" if native is None else type(native).__name__
+        kind = "one with its own code" if native is None else type(native).__name__
         raise ValueError(
-            "batch_dependency must be 1 but for neighbour and LABOR samplers, got "
+            "batch_dependency must be 1 except for neighbour and LABOR samplers, got "
             f"{batch_dependency} for {kind}"
         )
     if native.batch_dependency not in (1, batch_dependency):

@@ -141,8 +141,8 @@ class Envelope(Tabled):
         raise ValueError(
             f"shapes='fixed' has room for {self.sizes[-1].nodes} vertices and "
             f"{self.sizes[-1].edges} edges by hop, and a batch has {sampled.nodes} and "
-            f"{sampled.edges}: the graph or the sampler is another one than when the loader was "
-            "made; make a new loader"
+            f"{sampled.edges}: the graph or the sampler has changed since the loader was made; "
+            "make a new loader"
         )
 
     def delivered(self, sampled: Sizes, number: int, recorder: EpochRecorder) -> None:
@@ -185,14 +185,14 @@ class Envelope(Tabled):
             margin = float(state["margin"])
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(
-                f"state['shapes'] must be as state_dict() made it, got {state!r}"
+                f"state['shapes'] must come from state_dict(), got {state!r}"
             ) from error
         if len(batches) != len(sizes):
             raise ValueError(f"state['shapes'] must count batches of each size, got {state!r}")
         if sizes and sizes[-1] != (largest := self._largest()):
             raise ValueError(
-                "state['shapes'] must be of a loader of the same graph, sampler and batch_size, "
-                f"whose largest batch is {largest}, got {sizes[-1]}"
+                "state['shapes'] must come from a loader with the same graph, sampler and "
+                f"batch_size, whose largest batch is {largest}, got {sizes[-1]}"
             )
         return EnvelopeState(sizes, batches, margin)
 
@@ -207,10 +207,10 @@ class Envelope(Tabled):
         free = self._free_bytes()
         if need > free:
             raise ValueError(
-                "shapes='fixed' needs room for the largest batch there can be, "
-                f"{sum(largest.nodes):,} vertices and {sum(largest.edges):,} edges in "
-                f"{bytes_text(need)}, and {bytes_text(free)} are free: batch_size or fan-outs must "
-                "be smaller (-1 draws all neighbours), or shapes='sampled'"
+                f"shapes='fixed' needs {bytes_text(need)} for the largest possible batch of "
+                f"{sum(largest.nodes):,} vertices and {sum(largest.edges):,} edges, and "
+                f"{bytes_text(free)} are free: lower batch_size or fan-outs (-1 draws all "
+                "neighbours), or use shapes='sampled'"
             )
         most = np.array([*largest.nodes, *largest.edges])
         seen = np.array([[*trial.nodes, *trial.edges] for trial in self._trials(_TRIALS)])

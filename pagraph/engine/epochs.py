@@ -102,9 +102,7 @@ class Epochs(Generic[T]):
                 or batches, or batch size), or is incomplete or damaged.
         """
         if not isinstance(state, dict):
-            raise TypeError(
-                f"state must be a dict that state_dict() made, got {type(state).__name__}"
-            )
+            raise TypeError(f"state must be a dict from state_dict(), got {type(state).__name__}")
         expected = {"version": _STATE_VERSION, **self.order.identity, "batches": len(self)}
         for name in (*expected, "epoch", "batch", "key", "permutation"):
             if name not in state:

@@ -155,7 +155,7 @@ class Ranker:
         self.policy = FewBatches(max(1, room // 2 // BYTES_A_ROW))
         return replace(
             plan,
-            ranked=f", those of a few batches: to rank all takes {bytes_text(needed)} and time",
+            ranked=f", by counting a few batches: to count all takes {bytes_text(needed)} and time",
         )
 
 
@@ -251,14 +251,13 @@ class Planner:
         if not on_files and not any(each.is_on_disk for each in rows):
             if self._limit is not None:
                 warnings.warn(
-                    f"memory={bytes_text(self._limit)} has no effect: it bounds what is read of "
-                    "graphs opened from "
-                    "disk, and nothing that this loader reads lies on disk",
+                    f"memory={bytes_text(self._limit)} has no effect: it limits what is read "
+                    "from graphs on disk, and this loader reads nothing from disk",
                     RuntimeWarning,
                     stacklevel=2,
                 )
             return MemoryPlan(
-                self._total(held_by_process()), reason="as nothing that is read lies on disk"
+                self._total(held_by_process()), reason="as the loader reads nothing from disk"
             )
         now = self._workload.sampled()
         trial = None if now is None else Trial.of(now, self._workload.order.batch_size or 1)

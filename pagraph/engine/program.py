@@ -511,8 +511,8 @@ class DeviceProgram:
             return
         self._has_warned = True
         warnings.warn(
-            f"batches on {self._accelerator.device} are made kernel by kernel, which takes more of "
-            f"the interpreter's time: {self.reason}",
+            f"batches on {self._accelerator.device} are made kernel by kernel, which takes more "
+            f"Python time: {self.reason}",
             RuntimeWarning,
             stacklevel=3,
         )
@@ -550,9 +550,8 @@ class DeviceProgram:
         if needed <= free:
             return ""
         return (
-            f"{self._lanes} batches on their way take {bytes_text(needed)}, "
-            f"{bytes_text(needed - free)} more than is free: prefetch, batch_size or cache must be "
-            "smaller"
+            f"{self._lanes} batches in flight take {bytes_text(needed)}, "
+            f"{bytes_text(needed - free)} more than is free: lower prefetch, batch_size or cache"
         )
 
     @contextmanager
@@ -600,7 +599,7 @@ class DeviceProgram:
         sizes = [part.dtype.itemsize for part in front.parts]
         nbytes = sum(count * size for count, size in zip(counts, sizes, strict=True))
         if self._lanes * nbytes > _MOST_PINNED:
-            return f"{self._lanes} batches on their way are more than {bytes_text(_MOST_PINNED)}"
+            return f"{self._lanes} batches in flight are more than {bytes_text(_MOST_PINNED)}"
         return ""
 
     def _front(self) -> Front | None:

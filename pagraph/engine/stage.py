@@ -266,7 +266,8 @@ class Stage(Generic[S, T]):
         if threading.current_thread() in self._shared.threads:
             # It would wait for itself: the next result needs this call to return.
             raise OwnReaderError(
-                "an iterator must not be read by what prepares its batches, such as a transform"
+                "an iterator must not be read by code that prepares its batches, such as a "
+                "transform"
             )
         try:
             result = self._shared.take()
@@ -505,7 +506,7 @@ class _Shared(Generic[S, T]):
             needed = 1 if self._ended else len(self.threads)
             if living < needed and not self.is_ready:
                 raise PipelineError(
-                    "a thread of the loader has died, and a batch with it: is there memory left?"
+                    "a thread of the loader has died with its batch: is there memory left?"
                 )
 
     def _deliver(self, result: Any, asked: float) -> Any:

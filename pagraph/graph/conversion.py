@@ -48,11 +48,14 @@ def way_of(given: object) -> str:
     if name == "Graph" and kind.__module__ == "pagraph.graph.graph":
         return "Graph: it is a pagraph.Graph already"
     if isinstance(given, Tensor | np.ndarray):
-        return f"{name}: pagraph.Graph.from_coo(src, dst) takes the two ends of all edges"
+        return (
+            f"{name}: pagraph.Graph.from_coo(src, dst) builds a graph from the edges' sources "
+            "and destinations"
+        )
     library = library_of(given)
     if library is None:
         return name
-    return f"{name}: {_WAYS[library]} makes a graph of it"
+    return f"{name}: {_WAYS[library]} converts it"
 
 
 _NUMBERS = (bool, int, float, np.bool_, np.integer, np.floating)
@@ -81,7 +84,7 @@ def number_attributes(
     edges = _number_fields("edge", graph.edges(data=True), unnamed, left)
     if left:
         _log.warning(
-            "%s: some vertices or edges have no number for these, which are left out: %s",
+            "%s: attributes left out, as some vertices or edges have no number for them: %s",
             where,
             ", ".join(left),
         )

@@ -320,7 +320,7 @@ class CSC:
         if not is_taken.all():
             free = int((~is_taken).nonzero()[0])
             raise ValueError(
-                f"edge_ids must be different, got one of them twice and {free} not at all"
+                f"edge_ids must be distinct, got one of them twice and none equal to {free}"
             )
         return ids
 

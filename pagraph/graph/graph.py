@@ -95,7 +95,7 @@ class Graph:
             if not is_type or not isinstance(arrays, CSC):
                 got = f"{edge_type!r}: {type(arrays).__name__}"
                 raise TypeError(
-                    f"csc must map edge types, such as ('a', 'to', 'b'), to a CSC each, got {got}"
+                    f"csc must map edge types, such as ('a', 'to', 'b'), to CSCs, got {got}"
                 )
         if not self._csc and not (isinstance(num_nodes, Mapping) and num_nodes):
             raise ValueError("csc must hold at least 1 edge type, got 0")
@@ -163,7 +163,7 @@ class Graph:
             ValueError: ``matrix`` is not square.
         """
         if not hasattr(matrix, "tocoo"):
-            raise TypeError(f"matrix must be a sparse matrix of scipy, got {way_of(matrix)}")
+            raise TypeError(f"matrix must be a scipy sparse matrix, got {way_of(matrix)}")
         coo = matrix.tocoo(copy=False)
         if coo.shape[0] != coo.shape[1]:
             raise ValueError(f"matrix must be square, got shape {tuple(coo.shape)}")
@@ -187,7 +187,7 @@ class Graph:
             TypeError: ``graph`` is something else.
         """
         if library_of(graph) != "networkx":
-            raise TypeError(f"graph must be a graph of networkx, got {way_of(graph)}")
+            raise TypeError(f"graph must be a networkx graph, got {way_of(graph)}")
         src, dst = networkx_edges(graph)
         vertices, edges = number_attributes(graph, "Graph.from_networkx")
         if not graph.is_directed():

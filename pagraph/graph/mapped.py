@@ -108,7 +108,7 @@ class MappedFile(mmap.mmap):
 
     def _raise_changed(self) -> NoReturn:
         raise FormatError(
-            f"{self.path} must stay as it is while it is open: it was shortened, written, moved or "
+            f"{self.path} must not change while it is open: it was shortened, written, moved or "
             "removed"
         )
 
@@ -152,7 +152,7 @@ def map_npy(path: StrPath, *, random_access: bool = False) -> Tensor:
             empty = torch.from_numpy(np.empty(0, dtype=header.dtype))
         except (TypeError, ValueError) as error:
             raise FormatError(
-                f"{path} must have a dtype that torch has, got {header.dtype.str}"
+                f"{path} must have a dtype that torch supports, got {header.dtype.str}"
             ) from error
         if header.nbytes == 0:
             return torch.empty(header.shape, dtype=empty.dtype, device="cpu")

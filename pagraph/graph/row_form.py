@@ -76,10 +76,11 @@ class RowForm:
     def refusal(self, rule: str, value: float) -> ValueError:
         """The error for a value that the form cannot hold; ``rule`` says where it is."""
         if not math.isfinite(value):
-            return ValueError(f"{rule}, got {value:g}: {self.name} holds no such value")
+            return ValueError(f"{rule}, got {value:g}: {self.name} cannot hold it")
         advice = ": use bfloat16" if self.code == FLOAT16 else ""
         return ValueError(
-            f"{rule}, got {value:g}, the largest of {self.name} is {self.largest:g}{advice}"
+            f"{rule}, got {value:g}, but the largest value of {self.name} is "
+            f"{self.largest:g}{advice}"
         )
 
 

@@ -45,8 +45,10 @@ class PartitionOptions:
     evaluation: str = field(
         default="source",
         metadata={
-            "help": "Validate and test on the whole graph, or on the parts, which then hold all "
-            "that this needs.",
+            "help": (
+                "Validate and test on the whole graph, or on the parts, which then hold all "
+                "that evaluation needs."
+            ),
             "choices": _EVALUATION,
         },
     )
@@ -62,8 +64,10 @@ class PartitionOptions:
     node_type: str | None = field(
         default=None,
         metadata={
-            "help": "Type of the training vertices, where there are several.  [default: that with "
-            "train_mask]"
+            "help": (
+                "Type of the training vertices, if there are several.  [default: that with "
+                "train_mask]"
+            )
         },
     )
 

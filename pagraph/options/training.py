@@ -79,7 +79,7 @@ class TrainOptions:
         4, "Attention heads of GAT's hidden layers, which divide their width; the last has one."
     )
     lr: float = _documented(0.003, "Learning rate of Adam.")
-    dropout: float = _documented(0.5, "Share of hidden values that are dropped.")
+    dropout: float = _documented(0.5, "Dropout probability of hidden values.")
     weight_decay: float = _documented(5e-4, "L2 penalty of Adam.")
     row_normalize: bool = _documented(
         False, "Divide each vertex's features by their sum, as is usual for bags of words."
@@ -134,7 +134,7 @@ class TrainOptions:
             )
         if not self.fanout or any(k != -1 and k < 1 for k in self.fanout):
             raise ValueError(
-                f"fanout must be one or more of -1 or at least 1, got {list(self.fanout)}"
+                f"fanout must have at least 1 entry, each -1 or at least 1, got {list(self.fanout)}"
             )
         self._check_numbers()
         # Each of these raises an error that names its option.
@@ -225,9 +225,7 @@ class TrainOptions:
             raise ValueError(f"device must be auto, cpu or cuda[:N], got {self.device!r}") from None
         count = torch.cuda.device_count() if has_cuda else 0
         if device.type == "cuda" and (device.index or 0) >= count:
-            raise ValueError(
-                f"device must be present ({count} CUDA devices here), got {self.device!r}"
-            )
+            raise ValueError(f"device must be one of {count} CUDA devices, got {self.device!r}")
         return device
 
 

@@ -87,7 +87,7 @@ class RowSizes:
         if isinstance(number, Budget):
             if self.row_bytes is None:
                 raise ValueError(
-                    f"budgets must be rows or shares where no field is named, got {value!r}"
+                    f"budgets must be rows or shares if no field is named, got {value!r}"
                 )
             return Spending(number.limit or 0, pays_tables=True)
         if isinstance(number, float):
@@ -246,7 +246,7 @@ def _widths(graph: Graph, names: FieldNames, argument: str) -> dict[str, dict[st
     for ntype, of_type in names.items():
         if ntype not in graph.node_types:
             raise ValueError(
-                f"{argument} must be of vertex types among {graph.node_types}, got {ntype!r}"
+                f"{argument} must name vertex types among {graph.node_types}, got {ntype!r}"
             )
         # The message names the type only if there are several.
         named = ntype if len(graph.node_types) > 1 else None
@@ -371,7 +371,7 @@ def check_seeds(
     for kind, ids in by_type.items():
         name = f"seeds[{kind!r}]" if isinstance(seeds, Mapping) else "seeds"
         if kind not in sizes:
-            raise ValueError(f"seeds must be of {what} types among {list(sizes)}, got {kind!r}")
+            raise ValueError(f"seeds must name {what} types among {list(sizes)}, got {kind!r}")
         if not isinstance(ids, Tensor) or ids.dtype not in (torch.int32, torch.int64):
             got = ids.dtype if isinstance(ids, Tensor) else type(ids).__name__
             raise TypeError(f"{name} must be an int32 or int64 tensor, got {got}")

@@ -158,7 +158,7 @@ class HitRateCurve:
         for record in self.whole(policy):
             if record.budget_rows == budget_rows:
                 return record
-        raise ValueError(f"budget_rows must be those of a measured budget, got {budget_rows}")
+        raise ValueError(f"budget_rows must be the rows of a measured budget, got {budget_rows}")
 
     def with_budget(self, budget_rows: int) -> list[list[CurveRecord]]:
         """The records of all policies for each budget asked for, and for ``budget_rows``.

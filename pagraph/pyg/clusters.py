@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from .joining import Name, Reading
 
 _FORMATS = ("csr", "csc")
-_REMOVE = "remove it to make it again"
+_REMOVE = "delete it to make it again"
 
 
 class ClusterData(_pyg.ClusterData):
@@ -131,7 +131,7 @@ class ClusterData(_pyg.ClusterData):
         """The clusters in a file, checked against this graph."""
         saved = load_saved(path, classes=[Partition], advice=_REMOVE)
         if not isinstance(saved, Partition):
-            raise FormatError(f"{path} must hold a Partition of PyG's, got {type(saved).__name__}")
+            raise FormatError(f"{path} must hold a PyG Partition, got {type(saved).__name__}")
         if saved.sparse_format != self.sparse_format:
             raise FormatError(
                 f"{path} must be in the format {self.sparse_format!r}, got {saved.sparse_format!r}"

@@ -86,7 +86,7 @@ def core_graph(data: Any) -> Graph:
         stated = data[ntype].num_nodes if ntype in node_types else None
         if stated is None:
             raise ValueError(
-                f"data[{ntype!r}] must say how many vertices there are, set num_nodes or a feature"
+                f"data[{ntype!r}] must have a number of vertices: set num_nodes or a feature"
             )
         counts[ntype] = int(stated)
     csc: dict[EdgeType, CSC] = {
@@ -287,9 +287,8 @@ def _filled(data: Data | HeteroData, graph: Graph, *, frames: bool = False) -> D
             theirs = f"edge_{name}" if taken and "edge" not in name else name
             if theirs != name:
                 warnings.warn(
-                    f"the edge field {name!r} is called {theirs!r} in the Data, where vertices and "
-                    "edges share their "
-                    "names",
+                    f"the edge field {name!r} is named {theirs!r} in the Data, in which vertices "
+                    "and edges share names",
                     stacklevel=3,
                 )
             _put(store, theirs, values, store.is_edge_attr, f"edge field {name!r}")
@@ -330,9 +329,8 @@ def _put(store: Any, name: str, values: Any, is_theirs: Callable[[str], bool], o
         store.__dict__.pop("_cached_attr", None)  # PyG's memo of the answer
     if not sound:
         raise ValueError(
-            f"the {of} must have another name: PyG, which tells attributes apart by name and "
-            "shape, has another use "
-            f"for {name!r}"
+            f"the {of} must have another name: PyG tells attributes apart by name and shape, and "
+            f"uses {name!r} for something else"
         )
 
 
@@ -375,7 +373,7 @@ def whole_graph(data: Any, where: str = "data") -> Graph:
                 left.append(_checked_label(store, name, values))
     if left:
         _log.warning(
-            "%s: left behind: %s (no dense rows of vertices or edges)", where, ", ".join(left)
+            "%s: left out: %s (no dense rows of vertices or edges)", where, ", ".join(left)
         )
     return graph
 
@@ -463,7 +461,7 @@ def load_saved_data(path: StrPath) -> Graph:
             check_fits(path, 8 * int(data.num_nodes or 0), "the vertices' index")
             return whole_graph(data, path)
     except Exception as error:  # in a file, anything may be wrong
-        raise FormatError(f"{path} must hold one sound graph of PyG's: {error}") from error
+        raise FormatError(f"{path} must hold one valid PyG graph: {error}") from error
 
 
 def _data_of(content: Any) -> Data | HeteroData:

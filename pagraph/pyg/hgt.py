@@ -90,7 +90,9 @@ def _by_type(num_samples: Any, node_types: list[str]) -> dict[str, list[int]]:
     given = num_samples if isinstance(num_samples, dict) else dict.fromkeys(node_types, num_samples)
     for ntype, numbers in given.items():
         if ntype not in node_types:
-            raise ValueError(f"num_samples must be of the vertex types {node_types}, got {ntype!r}")
+            raise ValueError(
+                f"num_samples must name vertex types among {node_types}, got {ntype!r}"
+            )
         if not isinstance(numbers, list | tuple):
             raise TypeError(
                 "num_samples must be a list of integers, or a dict of such lists, got "

@@ -30,7 +30,7 @@ def check_data(data: Any) -> None:
     if isinstance(data, Graph):
         raise ValueError(
             "data must be a Data or HeteroData, got a pagraph.Graph: pagraph.pyg.to_pyg(graph) "
-            "makes one of it"
+            "converts it"
         )
     if not isinstance(data, Data | HeteroData | tuple):
         raise ValueError(
@@ -120,10 +120,10 @@ def _typed(name: str, types: list[str], input_nodes: Any) -> tuple[str, Any]:
     else:
         got = "None" if input_nodes is None else f"a {type(input_nodes).__name__}"
         raise ValueError(
-            f"{name} must be a vertex type, or a pair of one and its vertices, got {got}"
+            f"{name} must be a vertex type, or a pair of a vertex type and vertices, got {got}"
         )
     if ntype not in types:
-        raise ValueError(f"{name} must be of one of the vertex types {types}, got {ntype!r}")
+        raise ValueError(f"{name} must name one of the vertex types {types}, got {ntype!r}")
     return ntype, nodes
 
 

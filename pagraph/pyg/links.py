@@ -131,9 +131,7 @@ class HardNegatives(NegativeSampling):
 
     def sample(self, *args: Any, **kwargs: Any) -> Tensor:
         """Raise NotImplementedError: PyG's samplers do not pass the sources."""
-        raise NotImplementedError(
-            "HardNegatives are drawn by pagraph.pyg's loader and sampler alone"
-        )
+        raise NotImplementedError("HardNegatives need the loader or the sampler of pagraph.pyg")
 
     def of(
         self, graph: Graph, edge_type: tuple[str, str, str] | None, *, temporal: bool
@@ -203,9 +201,7 @@ def checked_edge_label_index(data: Any, edge_label_index: Any) -> Any:
     """
     if isinstance(data, Data):
         if edge_label_index is None and data.edge_index is None:
-            raise ValueError(
-                "edge_label_index must be given where data has no edge_index, got None"
-            )
+            raise ValueError("edge_label_index must be given if data has no edge_index, got None")
         return edge_label_index if edge_label_index is None else _checked_rows(edge_label_index)
     if not isinstance(edge_label_index, list | tuple) or len(edge_label_index) not in (2, 3):
         got = "None" if edge_label_index is None else type(edge_label_index).__name__
@@ -282,6 +278,7 @@ def _check_ends(inputs: Any, graph: Graph) -> None:
     ):
         if ntype not in graph.node_types:
             raise ValueError(
-                f"edge_label_index must lead from and to one of {graph.node_types}, got {ntype!r}"
+                "edge_label_index must name an edge type between vertex types among "
+                f"{graph.node_types}, got {ntype!r}"
             )
         check_range(f"edge_label_index[{row}]", ids, graph.num_nodes_of(ntype), IndexError)

@@ -260,8 +260,8 @@ class NeighborLoader(Pipelined[D], _pyg.NeighborLoader):
         """
         if not self._makes_batches:
             raise ValueError(
-                "batch() must be of a loader without a filter_fn or collate_fn of its own: call "
-                "the loader with places among its inputs"
+                "batch() needs a loader without a custom filter_fn or collate_fn: call the "
+                "loader with positions of its inputs"
             )
         inputs = self._request(seeds, time)
         view = replace(self._view, input_data=inputs)
@@ -273,7 +273,7 @@ class NeighborLoader(Pipelined[D], _pyg.NeighborLoader):
         sampler = self.node_sampler
         if not self._makes_batches:
             raise ValueError(
-                "shapes='fixed' needs a loader without a filter_fn or collate_fn of its own, got "
+                "shapes='fixed' needs a loader without a custom filter_fn or collate_fn, got "
                 f"{type(self).__name__}"
             )
         check_fixed(self.data, sampler, order.batch_size)

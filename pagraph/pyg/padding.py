@@ -35,8 +35,8 @@ def check_fixed(data: Any, sampler: Any, batch_size: int | None) -> None:
     needs = "shapes='fixed' needs "
     if not isinstance(sampler, NeighborSampler):
         raise ValueError(
-            f"{needs}the loader's own sampler, got {type(sampler).__name__}: nobody knows how "
-            "large the batches of another one may be"
+            f"{needs}the loader's own sampler, got {type(sampler).__name__}: the largest batch "
+            "of another sampler is unknown"
         )
     if not isinstance(data, Data):
         raise ValueError(

@@ -103,7 +103,7 @@ def sampler_of(arguments: Mapping[str, Any]) -> Any:
             if arguments[name] != least:
                 got = arguments[name]
                 raise ValueError(
-                    f"{name} must be {least} where a neighbor_sampler is given, got {got!r}"
+                    f"{name} must be {least} if neighbor_sampler is given, got {got!r}"
                 )
         return arguments["neighbor_sampler"]
     return NeighborSampler(arguments["data"], **{name: arguments[name] for name in _OF_THE_SAMPLER})
@@ -326,8 +326,8 @@ class Pipelined(LoaderControls, Prepared, Generic[D]):
             raise ValueError(f"{needs}shapes='sampled', got 'fixed'")
         if self._joiner.selects:
             raise ValueError(
-                f"{needs}data whose attributes are those of vertices or edges, in tensors on the "
-                "CPU without gradients"
+                f"{needs}data that has only attributes of vertices and edges, in CPU tensors "
+                "without gradients"
             )
         if self._joiner.selects_edges:
             check_named(wanted, "edges with attributes")
@@ -364,8 +364,8 @@ class Pipelined(LoaderControls, Prepared, Generic[D]):
     def _fix_shapes(self, order: Any) -> None:
         """Have batches padded; ValueError if not supported."""
         raise ValueError(
-            "shapes must be 'sampled' for all loaders of PyG's but NeighborLoader, got 'fixed' for "
-            f"a {type(self).__name__}"
+            "shapes must be 'sampled' for all PyG loaders but NeighborLoader, got 'fixed' for a "
+            f"{type(self).__name__}"
         )
 
     def _pipeline_options(self) -> PipelineOptions:
@@ -447,8 +447,8 @@ class Pipelined(LoaderControls, Prepared, Generic[D]):
     def _get_iterator(self) -> Iterator[Any]:
         if is_running(self._view):
             raise PipelineError(
-                f"a {type(self).__name__} must not be iterated by its own transform, which every "
-                "batch of that pass would call again"
+                f"a {type(self).__name__} must not be iterated in its own transform, which would "
+                "be called again for every batch"
             )
         if not self._makes_batches:  # the engine would bypass the overrides
             return super()._get_iterator()  # type: ignore[misc,no-any-return]

@@ -151,7 +151,8 @@ class GraphSAINTSampler(SubgraphLoader, _pyg.GraphSAINTSampler):
     def __getitem__(self, idx: int) -> Any:
         """Raise NotImplementedError: PyG returns torch-sparse's ``SparseTensor`` here."""
         raise NotImplementedError(
-            f"{type(self).__name__} is iterated: it has batches, and no item {idx}"
+            f"{type(self).__name__} must be iterated, as it has batches and no items, got index "
+            f"{idx}"
         )
 
     def _collate(self, items: Any) -> Any:
@@ -174,11 +175,11 @@ class GraphSAINTSampler(SubgraphLoader, _pyg.GraphSAINTSampler):
             return self._compute_norm(seed)
         path = os.path.join(self.save_dir, self._filename)
         if os.path.exists(path):
-            norms = load_saved(path, advice="remove it to make it again")
+            norms = load_saved(path, advice="delete it to make it again")
             shapes = [(self.N,), (self.E,)]
             if not isinstance(norms, tuple | list) or [_shape(norm) for norm in norms] != shapes:
                 raise FormatError(
-                    f"{path} must hold two tensors of shapes {shapes}, for this graph; remove it "
+                    f"{path} must hold two tensors of shapes {shapes}, for this graph; delete it "
                     "to make it again"
                 )
             return norms[0], norms[1]
@@ -317,7 +318,7 @@ def _check(data: Any) -> None:
         raise ValueError("data must have an edge_index, got None")
     for name in ("node_norm", "edge_norm"):
         if name in data:
-            raise ValueError(f"data must not have {name!r}, which batches get of the sampler")
+            raise ValueError(f"data must not have {name!r}, which the sampler adds to batches")
 
 
 def _joined(view: SaintView, output: Any, reading: Reading, rows: Mapping[Name, Tensor]) -> Any:

@@ -361,12 +361,12 @@ class NeighborSampler(KeyedSampler):
             if self.is_temporal and times.is_floating_point() != self.times_are_floats:
                 kind = "floats" if self.times_are_floats else "integers"
                 raise TypeError(
-                    f"{name} must be {kind}, as the data's {self._time!r} is, got {times.dtype}"
+                    f"{name} must be {kind}, like the data's {self._time!r}, got {times.dtype}"
                 )
         elif self.is_temporal and (node_type or NODE_TYPE) not in self._times.nodes:
             whose = "input nodes" if node_type is None else f"input nodes of type {node_type!r}"
             raise ValueError(
-                f"{name} must be given, as the {whose} have no {self._time!r} of their own"
+                f"{name} must be given, as the {whose} have no {self._time!r} attribute"
             )
 
     @property

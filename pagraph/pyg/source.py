@@ -686,8 +686,8 @@ class SubgraphSource:
             return output, hop_ends
         if self._view.transform_sampler_output is not None:
             raise ValueError(
-                "transform_sampler_output must be None with shapes='fixed', where padding belongs "
-                "to what was sampled"
+                "transform_sampler_output must be None with shapes='fixed', which pads what was "
+                "sampled"
             )
         return PaddedOutput.of(output, self._envelope, self._pools), hop_ends
 

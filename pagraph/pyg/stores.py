@@ -233,8 +233,8 @@ def check_one_type(data: Data) -> None:
     """Raise ValueError for a ``Data`` of several types, or without edges and vertices."""
     if has_type_dicts(data):
         raise ValueError(
-            f"data must be a HeteroData where there are several types, got a Data with {_EDGES}: "
-            "pagraph.pyg.to_pyg(Graph.from_pyg(data)) makes one of it"
+            f"data must be a HeteroData for several types, got a Data with {_EDGES}: "
+            "pagraph.pyg.to_pyg(Graph.from_pyg(data)) converts it"
         )
     if has_edges(data):
         return
@@ -268,7 +268,7 @@ def typed_data(data: Data) -> HeteroData:
             isinstance(count, Tensor) and count.numel() != 1
         ):
             raise ValueError(
-                f"{_COUNTS}[{ntype!r}] must be 1 number of vertices, got {count!r}"[:300]
+                f"{_COUNTS}[{ntype!r}] must be one number of vertices, got {count!r}"[:300]
             )
         typed[ntype].num_nodes = int(count)
     edges = attributes.pop(_EDGES)
@@ -286,11 +286,11 @@ def typed_data(data: Data) -> HeteroData:
             attribute = name.removesuffix("_dict")
             if kind not in types:
                 raise ValueError(
-                    f"{name} must be by the types of {_EDGES} and {_COUNTS}, got {kind!r}"
+                    f"{name} must have types of {_EDGES} and {_COUNTS} as keys, got {kind!r}"
                 )
             if attribute in typed[kind]:
                 raise ValueError(
-                    f"data must hold {attribute!r} of {kind!r} once, got it again in {name}"
+                    f"data must hold {attribute!r} of {kind!r} only once, got another in {name}"
                 )
             typed[kind][attribute] = rows
     return typed

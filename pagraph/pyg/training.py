@@ -284,9 +284,9 @@ def hop_of(layer: Any, csc: CSC) -> Callable[[Block, Tensor], Tensor] | None:
             if isinstance(layer, known) and type(layer).forward is known.forward:
                 return lambda block, x: layer((x, x[: block.num_dst]), block.to_pyg())
     raise TypeError(
-        f"layers must be known to read one hop or a row alone, got PyG's {layer}: if it reads one "
-        "hop, give "
-        f"OneHop(lambda block, x: layer((x, x[: block.num_dst]), block.to_pyg()), layer)"
+        f"layers must be known to read one hop or single rows, got PyG's {layer}: if it reads "
+        "one hop, pass OneHop(lambda block, x: layer((x, x[: block.num_dst]), block.to_pyg()), "
+        "layer)"
     )
 
 

@@ -58,7 +58,7 @@ class Hindsight:
         """See ``pagraph.ranking.policy``; ValueError if only user code can sample."""
         if sampler is None:
             raise ValueError(
-                "cache_policy 'oracle' and 'ideal' need a sampler that runs apart from the loader"
+                "cache_policy 'oracle' and 'ideal' need a sampler that can run without the loader"
             )
         settings: dict[str, Any] = {"batch_size": batch_size, "seed": seed, "shuffle": shuffle}
         epochs = range(self.begin, self.begin + self.epochs)

@@ -192,8 +192,8 @@ def check_ranking(ranking: Tensor, num_nodes: int) -> Tensor:
     distinct = int(np.count_nonzero(seen))
     if distinct != len(ids):
         raise ValueError(
-            f"a cache policy must return each id at most once, got {len(ids)} ids of {distinct} "
-            "vertices"
+            f"a cache policy must return each id at most once, got {len(ids)} ids, {distinct} of "
+            "them distinct"
         )
     return ids
 

@@ -269,8 +269,8 @@ class Presample:
         """See ``pagraph.ranking.policy``; ValueError if only user code can sample."""
         if sampler is None:
             raise ValueError(
-                "cache_policy 'presample' needs seeds and a sampler that run apart from the "
-                "loader, got your own; 'degree' and 'random' need neither"
+                "cache_policy 'presample' needs seeds and a sampler that can run without the "
+                "loader, got custom ones; 'degree' and 'random' need neither"
             )
         settings: dict[str, Any] = {
             "batch_size": batch_size,

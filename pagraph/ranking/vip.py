@@ -276,8 +276,8 @@ def vip(
     if expected is None:
         if sampler is None:
             raise ValueError(
-                "cache_policy 'vip' needs seeds and a sampler with fan-outs that it can see into, "
-                "got your own; 'degree' and 'random' need neither"
+                "cache_policy 'vip' needs seeds and a sampler with fan-outs that it can "
+                "inspect, got custom ones; 'degree' and 'random' need neither"
             )
         blocks = sampler.hops
         got = type(blocks or sampler).__name__

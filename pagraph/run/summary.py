@@ -126,7 +126,7 @@ class Summary:
         notes = []
         for key in self.lines:
             if key.why and not (self.theirs and key.why == "--theirs"):
-                stays = "" if key.ran == OURS else " stays their own"
+                stays = "" if key.ran == OURS else " keeps its own loader"
                 notes.append(f"{key.kind} at {key.place}{stays}: {key.why}")
         if self.compiling >= 0.005:
             notes.append(
@@ -154,7 +154,7 @@ class Summary:
         if self.share < _KEEPS_UP:
             return f"{waits}: loading keeps up, so look at the model, not at the loader."
         if self.theirs:
-            return f"{waits}: without --theirs pagraph's loaders take their place."
+            return f"{waits}: without --theirs pagraph's loaders replace these."
         return f"{waits}: {self._cause()}"
 
     def _cause(self) -> str:
@@ -162,7 +162,7 @@ class Summary:
         key, line = max(self.lines.items(), key=lambda item: item[1].waited)
         where = f"{key.kind} at {key.place}"
         if key.ran != OURS:
-            return f"most of it for {where}, which stays their own ({key.why})."
+            return f"most of it for {where}, which keeps its own loader ({key.why})."
         if line.epochs > line.loaders and line.first > _ONCE * line.waited:
             return f"{line.first:.2f} s of it in first epochs; measure more of them."
         if "own code" in key.why:

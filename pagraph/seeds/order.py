@@ -207,8 +207,8 @@ class SeedOrder:
         if permutation is None:
             if self._permutes_last and begun:
                 raise ValueError(
-                    "the saved permutation must be there once an epoch without a seed has begun, "
-                    "got None"
+                    "the saved permutation must be given once an epoch without a seed has "
+                    "begun, got None"
                 )
             self._permutation = None
             return
@@ -341,7 +341,7 @@ def warn_of_no_batches(order: BatchOrder) -> None:
     reason = "there are no seeds"
     if count:
         reason = (
-            f"the {count} seeds are less than a batch of {order.batch_size}, and drop_last "
+            f"the {count} seeds are fewer than batch_size={order.batch_size}, and drop_last "
             "leaves them out"
         )
     warnings.warn(f"an epoch has no batches: {reason}", RuntimeWarning, stacklevel=3)

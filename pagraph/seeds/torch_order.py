@@ -186,7 +186,7 @@ class SamplerOrder:
         elif permutation is None:
             if begun:
                 raise ValueError(
-                    "the saved permutation must be there once an epoch has begun, got None"
+                    "the saved permutation must be given once an epoch has begun, got None"
                 )
             self._listed = None
         else:
@@ -214,7 +214,9 @@ class SamplerOrder:
             return self._cut(places.clone())
         steps = torch.diff(ends, prepend=torch.tensor([0], device="cpu"))
         if count < 0 or len(ends) < count or (steps < 0).any():
-            raise ValueError("the saved permutation must begin with where batches end, it does not")
+            raise ValueError(
+                "the saved permutation must begin with the ends of batches, it does not"
+            )
         if len(places) != (int(ends[-1]) if count else 0):
             raise ValueError(
                 "the saved permutation must have one entry for each item of its batches, it does "
@@ -287,7 +289,7 @@ class StreamOrder:
     @property
     def identity(self) -> dict[str, Any]:
         """See ``SeedOrder``."""
-        raise TypeError("a loader whose sampler has no length has no place to save")
+        raise TypeError("a loader whose sampler has no length cannot save its position")
 
     def plan(self, epoch: int) -> EpochPlan:
         """Begin epoch number ``epoch``; this draws from torch's generator."""
@@ -297,7 +299,7 @@ class StreamOrder:
 
     def replan(self, epoch: int, key: int | None = None) -> EpochPlan:
         """Raise TypeError, since a sampler does not repeat its items."""
-        raise TypeError("a loader whose sampler has no length has no place to go on from")
+        raise TypeError("a loader whose sampler has no length cannot resume from a position")
 
     def restore(self, permutation: Tensor | None, *, begun: bool) -> None:
         """Raise TypeError like :meth:`replan`."""

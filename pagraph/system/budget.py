@@ -283,7 +283,8 @@ def work_memory(memory: object, needed: int, *, whom: str) -> int:
     if room < needed:
         least = in_mebibytes(least_memory(needed, process))
         held = (
-            f"{in_mebibytes(process)} that the process holds, of which an eighth of memory is free"
+            f"{in_mebibytes(process)} that the process holds (one eighth of memory is reserved "
+            "for it)"
         )
         raise ValueError(
             f"memory must be at least {least} for {whom} and the {held}; got {bytes_text(total)}"
@@ -319,7 +320,7 @@ def check_fits(path: StrPath, nbytes: int, what: str) -> None:
     if nbytes > room:
         raise FormatError(
             f"{path} must fit into memory, got {bytes_text(nbytes)} of {what} for "
-            f"{bytes_text(room)} (memory says how much, by default half of what is free)"
+            f"{bytes_text(room)} (set memory; by default it is half of what is free)"
         )
 
 

@@ -244,9 +244,7 @@ class FileReader:
         wrong = _reads.check_rows(rows, self.num_rows)
         if wrong >= 0:
             got = f"{rows[wrong]} at {wrong}" + (f", behind {rows[wrong - 1]}" if wrong else "")
-            raise IndexError(
-                f"rows must ascend, none twice, from 0 to {self.num_rows - 1}, got {got}"
-            )
+            raise IndexError(f"rows must strictly ascend, from 0 to {self.num_rows - 1}, got {got}")
         if places is None:
             if len(rows) > num_places:
                 raise ValueError(
@@ -324,7 +322,7 @@ def _go_direct(descriptor: int) -> int:
 
 def _as_bytes(out: Array, row_bytes: int) -> Array:
     if not isinstance(out, np.ndarray) or not out.flags.c_contiguous or not out.flags.writeable:
-        raise ValueError("out must be a contiguous NumPy array that may be written")
+        raise ValueError("out must be a contiguous and writable NumPy array")
     if out.nbytes % row_bytes:
         raise ValueError(f"out must hold rows of {row_bytes} bytes, got {out.nbytes} bytes")
     return out.reshape(-1).view(np.uint8).reshape(-1, row_bytes)

@@ -40,7 +40,7 @@ def open_plain(path: StrPath) -> Iterator[IO[bytes]]:
     """
     with open(path, "rb", opener=_without_waiting) as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise FormatError(f"{path} must be a file, it is something else")
+            raise FormatError(f"{path} must be a file, got something else")
         yield file
 
 

@@ -88,7 +88,7 @@ def load_saved(
             return _load(file, list(classes))
         except _OtherObjectError as error:
             raise FormatError(
-                f"{path} must hold tensors and plain values alone, it holds {error}{end}"
+                f"{path} must hold only tensors and plain values, it holds {error}{end}"
             ) from None
         except FormatError:
             raise
@@ -131,8 +131,8 @@ def _load(file: IO[bytes], classes: list[Any]) -> Any:
 def _check_torch(path: StrPath, used: set[str], advice: str) -> None:
     if used and not hasattr(torch.serialization, "safe_globals"):
         raise FormatError(
-            f"{path} holds an object of PyG's, {min(used)}, which torch reads safely from 2.5 on, "
-            f"this is torch {torch.__version__}: {advice}, or take a newer torch"
+            f"{path} holds a PyG object, {min(used)}, which torch reads safely from version 2.5 "
+            f"on, this is torch {torch.__version__}: {advice}, or upgrade torch"
         )
 
 
@@ -187,7 +187,7 @@ class _SavedDtype(_StandIn):
 
     def __init__(self, code: str, *options: Any) -> None:
         if not _NUMBER.fullmatch(code):
-            raise _OtherObjectError("NumPy's values of other things than numbers")
+            raise _OtherObjectError("NumPy values other than numbers")
         self.code = code
         self.order: Any = "="
 

@@ -185,8 +185,8 @@ def _check_same_partition(views: Sequence[_View]) -> None:
     if others:
         ranks = ", ".join(map(str, others))
         raise DifferentProcessesError(
-            "processes must open parts of the same partition, got another one than rank 0's on "
-            f"rank {ranks}: copy the whole folder again"
+            "processes must open parts of the same partition, got a different one than rank 0's "
+            f"on rank {ranks}: copy the whole folder again"
         )
 
 
@@ -271,8 +271,8 @@ def _open_part(
     count = manifest.num_parts
     if count != world.size:
         raise ValueError(
-            f"processes must be as many as the parts of {folder}, {count}, got {world.size}: "
-            f"torchrun --nproc_per_node={count} -m pagraph train {folder}"
+            f"the number of processes must equal the {count} parts of {folder}, got "
+            f"{world.size}: torchrun --nproc_per_node={count} -m pagraph train {folder}"
         )
     if len(options.fanout) > manifest.hops:
         rule = f"must be no longer than the hops of the parts, {manifest.hops}"

@@ -47,12 +47,10 @@ def check_checkpoint(folder: StrPath, options: TrainOptions) -> None:
     """
     # Our loader draws by (seed, epoch, batch). Other loaders' generators are in their workers.
     if options.loader != "pagraph":
-        raise ValueError(
-            f"checkpoint must be of a run with pagraph's loader, got {options.loader}'s own"
-        )
+        raise ValueError(f"checkpoint needs pagraph's loader, got {options.loader}'s own")
     if options.grad_compression == "powersgd":
         raise ValueError(
-            "checkpoint must be of a run without powersgd, which keeps gradients it did not send"
+            "checkpoint must not be given with powersgd, which keeps gradients that it did not send"
         )
     if os.path.lexists(folder) and not os.path.isdir(folder):
         raise NotADirectoryError(f"checkpoint must be a folder, got {os.fspath(folder)!r}")
@@ -164,7 +162,7 @@ class Checkpoint:
 
     def _damaged(self) -> FormatError:
         return FormatError(
-            f"checkpoint must be a whole file that pagraph train wrote, got {self._path}"
+            f"checkpoint must be a complete file written by pagraph train, got {self._path}"
         )
 
     def _put_back(

@@ -291,8 +291,8 @@ def _check_timed(options: TrainOptions) -> None:
     """Refuse layers whose loader does not sample in time, and would show the model the future."""
     if options.layers != "pyg":
         raise ValueError(
-            f"layers must be 'pyg' for seeds with the field {TIME}, got {options.layers!r}, whose "
-            "loader would show the model what came later; ignore_time=True allows that"
+            f"layers must be 'pyg' for seeds with the field {TIME}, got {options.layers!r}, "
+            "whose loader would show the model later data; ignore_time=True allows that"
         )
 
 

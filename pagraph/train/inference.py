@@ -204,8 +204,7 @@ def _evaluating(layers: Sequence[Any]) -> Iterator[list[nn.Module]]:
     for part in every:
         if getattr(part, "track_running_stats", True) is False:
             raise ValueError(
-                "layers must keep what they measured in training to be run block by block, got "
-                f"{part}"
+                f"layers must track running statistics to be run block by block, got {part}"
             )
     training = [part for part in every if part.training]
     for part in training:

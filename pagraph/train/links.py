@@ -96,8 +96,8 @@ def make_link_task(graph: Graph, options: TrainOptions) -> LinkTask:
     """
     if preaggregated_for(graph) is not None:
         raise ValueError(
-            "task must be 'nodes' with pre-aggregated features, which sum up held-out links, got "
-            "'links'"
+            "task must be 'nodes' with pre-aggregated features, which include held-out links, "
+            "got 'links'"
         )
     check_features(graph, options)
     csc = graph.csc
@@ -158,7 +158,7 @@ def _masked(graph: Graph, keys: Tensor) -> dict[str, Tensor]:
         if mask is None or mask.dim() != 1:
             got = "none" if mask is None else f"shape {tuple(mask.shape)}"
             raise ValueError(
-                f"{name}_mask must have one value for each edge where the edges have masks, got "
+                f"{name}_mask must have one value for each edge if any edge mask is given, got "
                 f"{got}"
             )
         sets[name] = _distinct(keys[materialized(mask).bool()[places]])

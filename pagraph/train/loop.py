@@ -234,7 +234,7 @@ def _check_evaluation(model: nn.Module, evaluation: Evaluation, options: TrainOp
     if given is not None and given < least:
         needed = in_mebibytes(EVALUATION_PART * least)
         raise ValueError(
-            f"memory must be at least {needed} for evaluation, which has a quarter, got "
+            f"memory must be at least {needed} for evaluation, which gets a quarter, got "
             f"{options.memory}"
         )
 
@@ -365,7 +365,7 @@ def repeated_with_room(loader: Any, device: torch.device, step: Callable[[], T])
         OutOfMemory: The step does not fit even without a cache.
     """
     shrink = getattr(loader, "shrink_cache", lambda: False)  # a framework's own has no cache
-    smaller = "batch size, fan-outs or hidden size must be smaller"
+    smaller = "lower the batch size, fan-outs or hidden size"
     return with_room(step, accelerator_for(device), shrink, what="a training step", smaller=smaller)
 
 

@@ -145,8 +145,8 @@ def _wait_for_answer(rank: int, place: _Place, deadline: float) -> None:
                 continue
             if isinstance(error, socket.gaierror):
                 raise ValueError(
-                    f"MASTER_ADDR must be a machine that rank {rank}'s knows, got {place.host!r}: "
-                    f"{error.strerror}"
+                    f"MASTER_ADDR must be a machine that rank {rank}'s machine can resolve, got "
+                    f"{place.host!r}: {error.strerror}"
                 ) from error
             raise LostProcessError(
                 f"rank {rank}: nothing answers at {place} (MASTER_ADDR and MASTER_PORT), where "
@@ -194,7 +194,9 @@ def _agree(
     while True:
         # If two processes have this rank, the later one has overwritten the name.
         if store.get(names[rank]).decode() != own:
-            raise LostProcessError(f"rank {rank}: another process came to {place} as this rank")
+            raise LostProcessError(
+                f"rank {rank}: another process has joined at {place} with this rank"
+            )
         missing = [each for each, name in enumerate(names) if not store.check([name])]
         if not missing:
             come = [store.get(name).decode() for name in names]
@@ -211,7 +213,7 @@ def _agree(
         if time.monotonic() >= deadline:
             ranks = ", ".join(map(str, missing))
             raise LostProcessError(
-                f"rank {rank}: rank {ranks} did not come to {place} within {timeout:g} s"
+                f"rank {rank}: rank {ranks} did not join at {place} within {timeout:g} s"
             )
         time.sleep(_PAUSE)
 

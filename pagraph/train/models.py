@@ -47,7 +47,7 @@ def framework_of(name: str) -> Framework:
         return pyg
     except MissingDependencyError as error:
         other = next(each for each in FRAMEWORKS if each != name)
-        raise MissingDependencyError(f"{error}; or take the layers of {other}") from error
+        raise MissingDependencyError(f"{error}; or use the layers of {other}") from error
 
 
 def peers() -> list[str]:

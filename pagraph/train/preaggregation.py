@@ -43,7 +43,7 @@ def preaggregated_for(graph: Graph) -> str | None:
     found = [model for model, name in SUMS.items() if name in graph.ndata]
     if len(found) > 1:
         raise ValueError(
-            f"graph must have one of the fields {', '.join(SUMS.values())} at most, got both"
+            f"graph must have at most one of the fields {', '.join(SUMS.values())}, got both"
         )
     return found[0] if found else None
 
@@ -256,12 +256,13 @@ def _check(graph: Graph, model: str) -> None:
         raise ValueError(f"graph must have one vertex type and one edge type, got {graph}")
     if set(graph.ndata) >= _OF_A_PART:
         raise ValueError(
-            "graph must be a whole one, got a part of a partition: pre-aggregate first, then divide"
+            "graph must be a whole graph, got a part of a partition: pre-aggregate first, then "
+            "divide"
         )
     done = preaggregated_for(graph)
     if done is not None:
         raise ValueError(
-            f"graph must not be pre-aggregated yet, got one with the field {SUMS[done]}"
+            f"graph must not be pre-aggregated already, got one with the field {SUMS[done]}"
         )
     if FEATURES not in graph.ndata:
         raise ValueError(

@@ -267,7 +267,7 @@ def count_classes(labels: Tensor, ids: Tensor) -> int:
     limit = max(_MOST_CLASSES, len(known))
     if most >= limit:
         raise ValueError(
-            f"{LABELS} must be below {limit}, the numbers of classes from 0 on, got {most}"
+            f"{LABELS} must be below {limit}, as classes are numbered from 0, got {most}"
         )
     return most + 1
 

@@ -120,7 +120,7 @@ def test_a_plan_prints_as_a_table():
     known = str(CachePlans([replace(plans[0], fields=fields[:1])]))
     assert (
         known.splitlines()[0]
-        == "cache on cpu: 5.391 KiB of 5.859 KiB; hit rates and bytes saved are expectations"
+        == "cache on cpu: 5.391 KiB of 5.859 KiB; hit rates and bytes saved are estimates"
     )
     assert known.splitlines()[-1].split() == ["total", "5.391", "KiB", "75.0", "%", "30", "KiB"]
 

@@ -102,7 +102,7 @@ def test_a_plan_prints_as_a_table_and_as_numbers():
     needs = MemoryNeeds(1 << 20, 1 << 20, 4, topology=1 << 25, topology_reads=1.0, **ahead)
     plan = divide_memory(1 << 30, needs)
     assert str(plan).splitlines() == [
-        "memory: 1 GiB; 256 MiB more are for what computes and the system's pages",
+        "memory: 1 GiB; 256 MiB more is left for computing and the page cache",
         "part        bytes  of what it could use",
         "process       0 B                        of the 1 MiB that it holds",
         "batches     4 MiB                        4 of 1 MiB: made, waiting, in your hands",

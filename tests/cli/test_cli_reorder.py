@@ -103,7 +103,7 @@ def test_links(folder, tmp_path):
     done = run("reorder", folder, tmp_path / "out", *TASK, "--task", "links")
     assert done.exit_code == 0, done.output
     line = fails("reorder", folder, tmp_path / "no", "--task", "links", "--node-type", "_N")
-    assert "--node-type and --split must be with --task nodes" in line
+    assert "--node-type and --split need --task nodes" in line
 
 
 def test_wrong_arguments(folder, tmp_path):

@@ -58,7 +58,8 @@ def test_a_file_to_import(verb, tmp_path):
     done = run(verb, path, *([tmp_path / "out"] if verb == "preaggregate" else []))
     assert done.exit_code == 2
     assert done.stderr.endswith(
-        f"; it is a Matrix Market file: `pagraph import '{path}' OUT` makes a graph folder of it\n"
+        f"; it is a Matrix Market file: `pagraph import '{path}' OUT` converts it "
+        "to a graph folder\n"
     )
 
 
@@ -75,7 +76,7 @@ def test_a_folder_to_import(tmp_path):
     (tmp_path / "raw").mkdir()
     (tmp_path / "raw" / "edge.csv.gz").touch()
     done = run("info", tmp_path)
-    assert f"; it is a data set of OGB's: `pagraph import {tmp_path} OUT` makes" in done.stderr
+    assert f"; it is an OGB data set: `pagraph import {tmp_path} OUT` converts it" in done.stderr
 
 
 def test_a_folder_of_parts_and_a_file_of_a_folder(blocks, tmp_path):

@@ -145,7 +145,7 @@ def test_defaults_are_the_library_s(verb, generator):
         (["rmat", "--fractions", "1,1,1"], "fractions must add up to at most 1"),
         (
             ["rmat", "--memory", "100MiB"],
-            "that the process holds, of which an eighth of memory is free; got 100 MiB",
+            "that the process holds (one eighth of memory is reserved for it); got 100 MiB",
         ),
         (["rmat", "--memory", "10%"], "--memory must be bytes "),
         (["rmat", "--memory", "0"], ", and more than 0, got '0'"),

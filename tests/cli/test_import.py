@@ -72,7 +72,7 @@ def test_columns_of_an_edge_list(tmp_path, caplog):
     done = run(tmp_path / "h.csv", tmp_path / "all")
     assert done.exit_code == 0
     assert done.stdout.splitlines()[1] == "fields: of edges: amount: float32 [2], year: int64 [2]"
-    assert "left behind: note, w" in caplog.text
+    assert "left out: note, w" in caplog.text
     done = run(
         *(tmp_path / "h.csv", tmp_path / "some", "--weight", "amount", "--weight", "w:float32"),
         *("--field", "note", "--time", "year", "--missing", "nan"),
@@ -172,7 +172,7 @@ def test_pagraph_folder_with_another_split(tmp_path, data_folder):
         ("a.txt", "0 1\nx 2\n", [], "line 2 must begin with two integers, got 'x 2'"),
         ("a.txt", "", [], "must hold at least 1 edge, got none"),
         ("a.txt", "0 5\n", ["--num-nodes", "3"], "must be below --num-nodes 3, got 5"),
-        ("a.npz", "no zip", [], "must be a sparse matrix saved by scipy: it is no .npz file"),
+        ("a.npz", "no zip", [], "must be a sparse matrix saved by scipy: it is not an .npz file"),
         ("a.bin", "no graph", [], "must be a file that DGL wrote"),
         ("a.xyz", "0 1\n", [], "source must be a graph folder, a file named out.NAME"),
         (

@@ -186,7 +186,7 @@ def test_the_verbs_that_follow(folder):
     assert "test accuracy" in done.output
     done = run("train", folder, "--layers", "dgl", "--epochs", "1")
     assert done.exit_code == 2
-    assert "whose loader would show the model what came later" in done.stderr
+    assert "whose loader would show the model later data" in done.stderr
 
 
 def test_the_page_shows_what_is_printed(tmp_path, monkeypatch):

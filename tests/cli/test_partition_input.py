@@ -202,7 +202,7 @@ def test_too_little_memory(tmp_path, monkeypatch):
     write_graph(rmat(16, num_classes=2, edge_factor=32), tmp_path / "rmat")
     out, rest = (
         tmp_path / "out",
-        "and the 0MiB that the process holds, of which an eighth of memory is free",
+        r"and the 0MiB that the process holds \(one eighth of memory is reserved for it\)",
     )
     for method, given, message in (
         (QUICK, ("1MiB",), f"must be at least 131MiB for 2 parts of this graph {rest}; got 1 MiB"),

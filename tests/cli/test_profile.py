@@ -208,10 +208,10 @@ def test_several_vertex_types(papers, tmp_path):
         ),
         (
             ["--node-type", "author"],
-            "--train-fraction must be given where 'author' vertices have no train_mask",
+            "--train-fraction must be given if 'author' vertices have no train_mask",
         ),
         (["--fields", "colour"], "--fields must be among paper/.*author/feat.*, got 'colour'"),
-        (["--measure"], "--measure must be for a graph with one vertex type and one edge type"),
+        (["--measure"], "--measure needs a graph with one vertex type and one edge type"),
     ],
 )
 def test_bad_input_for_several_types(papers, tmp_path, arguments, message):
@@ -240,14 +240,14 @@ def test_bad_input_for_several_types(papers, tmp_path, arguments, message):
         (["--train-fraction", "nan"], r"--train-fraction must be in \(0, 1\], got nan"),
         (["--split", "pub_"], "split must be one of"),
         (["--fanout", "ten"], "fanout must be integers with commas between, got 'ten'"),
-        (["--fanout", "0"], "fanout must be one or more of -1 or at least 1"),
+        (["--fanout", "0"], "fanout must have at least 1 entry, each -1 or at least 1"),
         (["--epochs", "0"], "epochs must be at least 1, got 0"),
         (["--batch-size", "0"], "--batch-size must be at least 1, got 0"),
         (["--seed", "-1"], "seed must be in"),
         (["--device", "abacus"], "device must be auto, cpu or cuda"),
         (["--num-workers", "-1"], "--num-workers must be at least 0, got -1"),
         (["--plot", "p.pdf"], r"plot must end in \.png or \.svg, got 'p.pdf'"),
-        (["--trace", "t.json"], "--trace must come with --measure"),
+        (["--trace", "t.json"], "--trace needs --measure"),
         (
             ["--json", "no/such/p.json"],
             "--json must be in a folder that exists, got 'no/such/p.json'",

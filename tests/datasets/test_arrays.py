@@ -92,13 +92,13 @@ def test_no_rows(tmp_path):
         (
             "a.npz",
             lambda p: p.write_text("no"),
-            "must be an .npz file of arrays: it is no .npz file",
+            "must be an .npz file of arrays: it is not an .npz file",
         ),
         ("a.pt", lambda p: torch.save([1], p), "must hold 1 tensor, it holds a list"),
         (
             "a.pt",
             lambda p: torch.save(torch.nn.Linear(1, 1), p),
-            "must hold tensors and plain values alone",
+            "must hold only tensors and plain values",
         ),
         (
             "a.pt",
@@ -107,7 +107,7 @@ def test_no_rows(tmp_path):
         ),
         ("a.csv", lambda p: p.write_text("1,2\n3,x\n"), "must be a table of numbers"),
         ("a.csv", lambda p: p.write_text("1,2\n3\n"), "must be a table of numbers"),
-        ("a.parquet", lambda p: p.write_text("no"), "is no whole Parquet file"),
+        ("a.parquet", lambda p: p.write_text("no"), "is not a complete Parquet file"),
         (
             *("a.parquet", lambda p: pyarrow.parquet.write_table(pa.table({"a": ["x"]}), p)),
             "column 'a' must hold numbers, got VARCHAR",

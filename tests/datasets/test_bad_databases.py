@@ -177,7 +177,7 @@ def test_unusual_keys(database, script, expected):
             "create table a(x int, y int); create table b(y int references a(y));"
             "insert into a values (1, 1), (2, 1); insert into b values (1);",
             {},
-            "a: keys must be there once each in y, 1 is there 2 times",
+            "a: keys in y must be unique, got 1 (2 times)",
         ),
         (
             "create table a(x int); create table b(a_id int references a);",
@@ -350,7 +350,7 @@ def test_what_is_said_of_times_of_a_task(database, caplog):
         ("b:placed", "task must have a label that is no key and no time, got b.placed"),
         ("b:id:placed", "task must have a label that is no key and no time, got b.id"),
         ("b:paid:placed", "task must have a label of integers, booleans or words, got b.paid of"),
-        ("b:good:placed", "task must have rows of 3 different times at least, to divide them"),
+        ("b:good:placed", "task must have rows of at least 3 different times, to divide them"),
     ],
 )
 def test_tasks_that_are_refused(database, tmp_path, task, message):

@@ -147,9 +147,7 @@ def test_words_that_do_not_fit(tmp_path):
     ):
         import_graph(tmp_path / "a.txt", tmp_path / "g", relabel=True, header=False)
     (tmp_path / "b.txt").write_text("".join(f"{2**50 + i} {i}\n" for i in range(1000)))
-    with pytest.raises(
-        ValueError, match="memory must be at least .* for ids that are numbered anew"
-    ):
+    with pytest.raises(ValueError, match="memory must be at least .* to relabel ids"):
         import_graph(tmp_path / "b.txt", tmp_path / "g", relabel=True)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.txt", "b.txt"]
 

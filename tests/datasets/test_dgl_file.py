@@ -146,7 +146,7 @@ def test_files_of_dgl_before_0_5(dgl, tmp_path):
     path.write_bytes(old_file([0, 1, 3, 3], [2, 0, 3], [1, 2, 0], [1.0, 2.0, 3.0]))
     with pytest.raises(
         FormatError,
-        match=r"g\.bin must hold a sound graph of DGL's: indices must be in \[0, 3\), got 3",
+        match=r"g\.bin must hold a valid DGL graph: indices must be in \[0, 3\), got 3",
     ):
         load_saved_graph(path)
 
@@ -187,7 +187,7 @@ def test_an_id_that_is_changed(dgl, tmp_path, layout, dtype):
         path.write_bytes(whole)
         change(path, content, changed)
         with pytest.raises(
-            FormatError, match=r"g\.bin must hold a sound graph of DGL's: .* (must|got) "
+            FormatError, match=r"g\.bin must hold a valid DGL graph: .* (must|got) "
         ):
             load_saved_graph(path)
 
@@ -206,7 +206,7 @@ def test_rows_and_edge_ids_that_do_not_fit(dgl, tmp_path, layout, which, values)
     arrays, _ = save(dgl, path, layout)
     change(path, arrays[which], struct.pack(f"<{len(values)}q", *values))
     with pytest.raises(
-        FormatError, match=r"g\.bin must hold a sound graph of DGL's: (indptr|edge ids) must"
+        FormatError, match=r"g\.bin must hold a valid DGL graph: (indptr|edge ids) must"
     ):
         read_graph(path)
 

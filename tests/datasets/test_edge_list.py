@@ -154,7 +154,7 @@ class TestNumbers:
         assert read_edge_list(write("0 10000000\n"), num_nodes=10_000_001).num_nodes == 10_000_001
 
     def test_truncated_gzip(self, write):
-        with pytest.raises(FormatError, match="is no whole gzip file"):
+        with pytest.raises(FormatError, match="is not a complete gzip file"):
             read_edge_list(write(gzip.compress(b"0 1\n" * 1000)[:-5]))
 
 
@@ -221,7 +221,7 @@ class TestRelabel:
         path = write("person,friend\nalice,bob\nbob,carol\n")
         with pytest.raises(
             FormatError,
-            match="'person,friend' may be a header or an edge.*header=True or header=False says",
+            match="'person,friend' may be a header or an edge.*set header=True or header=False",
         ):
             read_edge_list(path, relabel=True)
         assert words(read_edge_list(path, relabel=True, header=True)) == ["alice", "bob", "carol"]
@@ -305,7 +305,7 @@ def test_packed_files(tmp_path, ending, module):
     path.write_bytes(packed)
     assert read_edge_list(path).num_edges == 2001
     path.write_bytes(packed[:-8])
-    with pytest.raises(FormatError, match="is no whole (gzip|bz2|lzma) file"):
+    with pytest.raises(FormatError, match="is not a complete (gzip|bz2|lzma) file"):
         read_edge_list(path)
     damaged = bytearray(packed)
     damaged[len(packed) // 2] ^= 0xFF
@@ -440,7 +440,7 @@ class TestColumns:
         }
         # A separator in a quoted text separates nothing.
         assert fields["w"].tolist() == [3, 4, 5]
-        assert "left behind: note (they do not hold a number in every row)" in caplog.text
+        assert "left out: note (they do not hold a number in every row)" in caplog.text
 
     def test_those_that_are_asked_for(self, read):
         fields = read(weight=["amount", "w:float32"], field="year:int32", time=None).edata
@@ -456,7 +456,7 @@ class TestColumns:
 
     def test_all_but_some(self, read, caplog):
         assert list(read(skip_columns=["year", "note"]).edata) == ["amount", "w"]
-        assert "left behind" not in caplog.text
+        assert "left out" not in caplog.text
 
     @pytest.mark.parametrize(
         ("options", "message"),
@@ -477,7 +477,7 @@ class TestColumns:
     def test_missing_numbers(self, write, read, caplog):
         path = write(self.MISSING)
         assert not read_edge_list(path).edata
-        assert "left behind: w, u (they do not hold a number in every row)" in caplog.text
+        assert "left out: w, u (they do not hold a number in every row)" in caplog.text
         fields = read_edge_list(path, missing=-1).edata
         assert (fields["w"].tolist(), fields["w"].dtype) == ([5, -1, 7], torch.int64)
         assert fields["u"].tolist() == [-1, 0.5, -1]

@@ -77,7 +77,7 @@ def test_gzip_of_several_members(tmp_path):
 )
 def test_broken_gzip(tmp_path, content):
     (tmp_path / "a.gz").write_bytes(content)
-    with pytest.raises(FormatError, match=r"a\.gz is no whole gzip file"):
+    with pytest.raises(FormatError, match=r"a\.gz is not a complete gzip file"):
         list(read_blocks(tmp_path / "a.gz"))
 
 
@@ -480,7 +480,7 @@ class TestParquet:
             assert fields.notes["kind"].words == ("a", "b")
             assert fields["new"].tolist() == [True, False, True, False]
             assert sorted(fields) == ["kind", "new", "when"]
-        assert "left behind: note, deep" in caplog.text
+        assert "left out: note, deep" in caplog.text
         graph = read_edge_list(path, time="when", undirected=True)
         assert graph.edata["time"].tolist() == [*fields["when"].tolist()] * 2
         with pytest.raises(FormatError, match="column 'note' must hold numbers, got VARCHAR: its"):
@@ -517,7 +517,7 @@ class TestParquet:
         content = path.read_bytes()
         for broken in (b"", b"0 1\n", content[:-20], content[: len(content) // 2]):
             path.write_bytes(broken)
-            with pytest.raises(FormatError, match=r"a\.parquet is no whole Parquet file"):
+            with pytest.raises(FormatError, match=r"a\.parquet is not a complete Parquet file"):
                 read_edge_list(path)
         path.unlink()
         with pytest.raises(FileNotFoundError):

@@ -149,17 +149,17 @@ FLAWS = [
     (
         "dgl",
         {"ndata": {"y": rows(3, "complex64")}},
-        "field 'y' of _N must have a dtype that DGL saves",
+        "field 'y' of _N must have a dtype that DGL can save",
     ),
     (
         "dgl",
         {"ndata": {"y": rows(3, "bool")}},
-        "'y' of _N must be called ..._mask just where it is bool",
+        "'y' of _N must be named ..._mask if and only if it is bool",
     ),
     (
         "dgl",
         {"ndata": {"a_mask": rows(3, "uint8")}},
-        "'a_mask' of _N must be called ..._mask just where it is bool",
+        "'a_mask' of _N must be named ..._mask if and only if it is bool",
     ),
     (
         "pyg",

@@ -335,7 +335,7 @@ def test_wrong_keys(shop_frames):
     twice = users.assign(id=[1, 2, 2, 3, 4, 5])
     refused(
         {"users": twice, "orders": orders},
-        "users: keys must be there once each in id, 2 is there 2 times",
+        "users: keys in id must be unique, got 2 (2 times)",
         **given,
     )
     missing = users.assign(id=pd.array([1, 2, None, 3, 4, 5], dtype="Int64"))
@@ -392,7 +392,7 @@ def test_arguments_that_name_nothing(shop_frames):
     )
     refused(
         {"t": pd.DataFrame([[1, 2]], columns=["a", "A"])},
-        "t: columns must have different names, whatever their case, got 'a' and 'A'",
+        "t: names of columns must differ by more than case, got 'a' and 'A'",
         ValueError,
     )
 

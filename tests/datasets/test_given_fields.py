@@ -82,7 +82,7 @@ def test_words_as_ids(tmp_path):
     with pytest.raises(ValueError, match="train must hold each id once, got 1 again"):
         read_graph(source, relabel=True, train=train)
     with pytest.raises(
-        ValueError, match="train must be a text file, a mask or a fraction where the ids are words"
+        ValueError, match="train must be a text file, a mask or a fraction if ids are words"
     ):
         read_graph(source, relabel=True, **save(tmp_path, train=np.array([0, 2])))
     with pytest.raises(FileNotFoundError, match="file must exist, got"):
@@ -121,7 +121,7 @@ def test_refuses(arrays, message, edges, tmp_path):
         ({"val": "nan"}, "val must be a file or a fraction"),
         (
             {"train": 0.6, "val": 0.6},
-            "train and val must be fractions of no more than the vertices that are left",
+            "train and val must be fractions that add up to no more than the vertices left",
         ),
     ],
 )
@@ -132,7 +132,7 @@ def test_fractions_that_are_none(sets, message, edges):
 
 def test_more_than_files_leave(edges, tmp_path):
     with pytest.raises(
-        ValueError, match=r"train must be fractions of .* left \(2 of 10\), got 0.5"
+        ValueError, match=r"train must be fractions that add up to .* left \(2 of 10\), got 0.5"
     ):
         read_graph(edges, **save(tmp_path, test=np.arange(8)), train=0.5)
 

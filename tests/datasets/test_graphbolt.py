@@ -92,7 +92,7 @@ def test_several_types(tmp_path, caplog):
     }
     with caplog.at_level(logging.WARNING):
         graph = read_graph(describe(tmp_path, description))
-    assert "the task 'links' stays behind" in caplog.text
+    assert "the task 'links' is left out" in caplog.text
     assert graph.num_nodes_by_type == {"author": 2, "paper": 3}
     assert ends(graph, ("author", "writes", "paper")).tolist() == [[0, 2], [1, 0]]
     assert graph.node_fields("paper")["year"].tolist() == [0, 1, 2]
@@ -202,6 +202,6 @@ def test_what_repeats_itself_without_end(deepest, tmp_path):
 def test_preprocessed_folder(tmp_path):
     describe(tmp_path, {"graph_topology": {"type": "FusedCSCSamplingGraph", "path": "g.pt"}})
     with pytest.raises(
-        FormatError, match="it is of a preprocessed data set: give the folder above it"
+        FormatError, match="it describes a preprocessed data set: give the folder above it"
     ):
         read_graph(tmp_path)

@@ -256,7 +256,7 @@ def test_xz_in_several_streams(streams, tmp_path):
     (tmp_path / "a.txt.xz").write_bytes((stream + bytes(8)) * streams)
     assert read_graph(tmp_path / "a.txt.xz").num_edges == 2 * streams
     (tmp_path / "b.txt.xz").write_bytes(stream * streams + stream[:-9])
-    with pytest.raises(FormatError, match="is no whole lzma file"):
+    with pytest.raises(FormatError, match="is not a complete lzma file"):
         read_graph(tmp_path / "b.txt.xz")
 
 

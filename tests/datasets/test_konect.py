@@ -57,8 +57,8 @@ def test_bipartite(write):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("1 2\n", "must begin with KONECT's head"),
-        ("", "must begin with KONECT's head"),
+        ("1 2\n", "must begin with KONECT's header"),
+        ("", "must begin with KONECT's header"),
         ("% asym unweighted\n0 1\n", "ids in .* must be at least 1, as KONECT's are, got 0"),
         ("% asym unweighted\n% 1 2 2\n1 3\n", r"must be in \[0, 2\), got 2"),
         ("% bip unweighted\n% 1 2 2\n3 1\n", r"must be in \[0, 2\), got 2"),

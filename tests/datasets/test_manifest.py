@@ -123,7 +123,7 @@ def test_wrong_entry(tmp_path, valid, path, new, message):
 @pytest.mark.parametrize("key", ["node_types", "edge_types"])
 def test_a_type_that_is_there_twice(tmp_path, valid, key):
     twice = {**valid, key: valid[key] * 2}
-    with pytest.raises(FormatError, match="every vertex type and edge type must be there once"):
+    with pytest.raises(FormatError, match="each vertex type and edge type must be listed once"):
         read(tmp_path, twice)
 
 

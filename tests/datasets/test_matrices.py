@@ -61,12 +61,12 @@ class TestMatrixMarket:
             (
                 "%%MatrixMarket matrix coordinate real general\n3 3 2\n1 1 5\n",
                 {},
-                "must hold 2 entries as its head says, got 1",
+                "must hold 2 entries as its header says, got 1",
             ),
             (
                 "%%MatrixMarket matrix coordinate real general\n3 3 99\n1 1 5\n",
                 {},
-                "must hold 99 entries as its head says, got 1",
+                "must hold 99 entries as its header says, got 1",
             ),
             (
                 "%%MatrixMarket matrix coordinate real general\n3 3 1\n4 1 5\n",
@@ -81,7 +81,7 @@ class TestMatrixMarket:
             (
                 "%%MatrixMarket matrix array real general\n1 1\n5\n",
                 {},
-                "in coordinate form, its head says something else",
+                "in coordinate form, its header says otherwise",
             ),
             (
                 "%%MatrixMarket matrix coordinate pattern general\n3 3 1\n1 1\n",
@@ -149,8 +149,7 @@ class TestBenchmark:
         read_graph(tmp_path / "b.npz")
         [record] = caplog.records
         assert record.getMessage() == (
-            f"{tmp_path / 'b.npz'}: left behind: node_names, other (no numbers with a row per "
-            "vertex)"
+            f"{tmp_path / 'b.npz'}: left out: node_names, other (no numbers with a row per vertex)"
         )
 
     def test_labels_of_other_vertices(self, matrix, tmp_path):
@@ -185,7 +184,7 @@ def test_more_than_a_matrix_in_a_file_of_scipys(matrix, tmp_path, caplog):
     np.savez(tmp_path / "m.npz", format=np.array("csr"), **parts, labels=np.arange(20))
     assert read_graph(tmp_path / "m.npz").num_edges == matrix.nnz
     [record] = caplog.records
-    assert record.getMessage().endswith("m.npz: left behind: labels (no part of a sparse matrix)")
+    assert record.getMessage().endswith("m.npz: left out: labels (not part of a sparse matrix)")
     scipy.sparse.save_npz(tmp_path / "n.npz", matrix)
     read_graph(tmp_path / "n.npz")
     assert len(caplog.records) == 1

@@ -119,7 +119,7 @@ def test_the_line_is_named(text, message, few, tmp_path, monkeypatch):
     with pytest.raises(FormatError) as raised:
         read_numbers(tmp_path / "a.csv")
     assert str(raised.value) == (
-        f"{tmp_path / 'a.csv'} must be a table of numbers, as many in every line: {message}"
+        f"{tmp_path / 'a.csv'} must be a table of numbers with lines of equal length: {message}"
     )
 
 

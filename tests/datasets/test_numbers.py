@@ -290,7 +290,9 @@ class TestMatrices:
             read_graph(self.market(tmp_path, "real", "1", "2"), weight="w").edata["w"].dtype
             == torch.float32
         )
-        with pytest.raises(FormatError, match="must hold integers as its head says, got fractions"):
+        with pytest.raises(
+            FormatError, match="must hold integers as its header says, got fractions"
+        ):
             read_graph(self.market(tmp_path, "integer", "1", "0.5"), weight="w")
         with pytest.raises(
             FormatError, match=f"row 1 must hold .* got {LARGE}; weight=w:float64 rounds it"

@@ -294,9 +294,9 @@ def test_links(ogb, tmp_path, caplog):
     dataset = ogb.linkproppred.LinkPropPredDataset("ogbl-any", meta_dict=meta)
     graph = Graph.from_ogb(dataset)
     assert set(graph.ndata) == {"feat", "year"} and set(graph.edata) == {"feat", "weight"}
-    assert "dataset: left behind: train, valid, test (sets of links" in caplog.text
+    assert "dataset: left out: train, valid, test (sets of links" in caplog.text
     assert_same(read_graph(tmp_path / "o"), graph)
-    assert "time: left behind: train.pt, valid.pt, test.pt (sets of links" in caplog.text
+    assert "time: left out: train.pt, valid.pt, test.pt (sets of links" in caplog.text
 
 
 @pytest.mark.parametrize("given", [None, {"edge_index": [[0], [1]]}, "ogbn-arxiv", torch.zeros(3)])
@@ -315,5 +315,5 @@ def test_a_data_set_of_many_graphs(ogb):
 
 def test_the_way_is_named(ogb):
     dataset = object.__new__(ogb.nodeproppred.NodePropPredDataset)
-    with pytest.raises(TypeError, match=r"pagraph\.Graph\.from_ogb\(dataset\) makes a graph of it"):
+    with pytest.raises(TypeError, match=r"pagraph\.Graph\.from_ogb\(dataset\) converts it"):
         Graph.from_scipy(dataset)

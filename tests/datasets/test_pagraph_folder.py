@@ -326,7 +326,7 @@ def test_a_zip_file_of_other_things_is_refused(path):
 def test_what_is_no_npz_is_refused(path, content):
     path.write_bytes(content)
     with pytest.raises(
-        FormatError, match=r"must be a sparse matrix saved by scipy: it is no \.npz file"
+        FormatError, match=r"must be a sparse matrix saved by scipy: it is not an \.npz file"
     ):
         load_sparse(path)
 

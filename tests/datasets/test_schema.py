@@ -139,8 +139,8 @@ original_id  users   int64    id
 time         orders  int64    at      seconds; no zone
 kind         orders  int64    kind    2 words: a, b
 
-stays behind  type     why
-users.name    VARCHAR  its texts differ from row to row
+left out    type     why
+users.name  VARCHAR  its texts differ from row to row
 
 inferred: users.id is the key of users
 inferred: orders.user_id refers to users.id
@@ -216,7 +216,9 @@ def test_a_key_of_a_table_that_is_not_there():
         connection.run("create table b as select 1 as z")
         table = Table("b", "b", {"z": "INTEGER"}, (), (ForeignKey(("z",), "other", ("id",)),))
         schema = plan([table], connection)
-    assert schema.notes == ("b.z refers to the table other, which is not among these: no edges",)
+    assert schema.notes == (
+        "b.z refers to the table other, which is not among those read: no edges",
+    )
     assert schema.vertices[0].columns[0].field == "z"
 
 
@@ -234,7 +236,7 @@ def test_edge_types_of_one_name_are_told_apart():
     a = pd.DataFrame({"x": [1, 2], "y": [1, 1], "v": [0, 0]})
     b = pd.DataFrame({"x_y": [1, 2], "x": [1, 2], "y": [1, 1], "w": [3, 4]})
     keys = {"a": ["x", "y"], "b.x,y": "a", "b.x_y": "a.v"}
-    refused({"a": a, "b": b}, "a: keys must be there once each in v, 0 is there 2 times", keys=keys)
+    refused({"a": a, "b": b}, "a: keys in v must be unique, got 0 (2 times)", keys=keys)
     a["v"] = [1, 2]
     graph = Graph.from_tables({"a": a, "b": b}, keys=keys)
     assert sorted(graph.edge_types) == [

@@ -130,7 +130,7 @@ def test_descriptions_that_do_not_fit(old, new, message, folder):
 @pytest.mark.parametrize(
     ("file", "old", "new", "message"),
     [
-        ("papers.csv", "p2,", "p1,", "ids must be given once each, 'p1' is there again"),
+        ("papers.csv", "p2,", "p1,", "ids must be unique, got 'p1' twice"),
         ("papers.csv", "p2,", ",", "row 2 must have an id in the column of id, got none"),
         ("papers.csv", "p2,2,3", "p2,2,3,4", "cannot be read"),
         ("papers.csv", "p2,2,3", "p2,,3", "column 'f0' must hold numbers"),

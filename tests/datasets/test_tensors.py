@@ -65,14 +65,14 @@ def test_what_stays_behind_is_named(form, tmp_path, caplog):
     read_graph(path)
     names = {"npz": "further, words", "pt": "further"}[form]  # one text in the .pt
     assert [record.getMessage() for record in caplog.records] == [
-        f"{path}: left behind: {names} (no numbers with a row per vertex or edge)"
+        f"{path}: left out: {names} (no numbers with a row per vertex or edge)"
     ]
 
 
 def test_pickled_arrays_stay_behind(tmp_path, caplog):
     np.savez(tmp_path / "g.npz", edge_index=EDGES, names=np.array(["a", None], dtype=object))
     assert read_graph(tmp_path / "g.npz").num_edges == 4
-    assert "left behind: names (" in caplog.text
+    assert "left out: names (" in caplog.text
 
 
 @pytest.mark.parametrize("form", ["npz", "pt"])
@@ -153,7 +153,7 @@ def test_two_by_two(tmp_path):
     edges = np.array([[0, 1], [2, 3]])
     np.save(tmp_path / "e.npy", edges)
     with pytest.raises(
-        FormatError, match="must be no array of 2 x 2, in which rows may be edges or ends"
+        FormatError, match="must not be a 2 x 2 array, whose rows may be edges or ends"
     ):
         read_graph(tmp_path / "e.npy")
     assert ends(read_graph(save(tmp_path, "npz", edge_index=edges)), EDGE_TYPE).tolist() == [

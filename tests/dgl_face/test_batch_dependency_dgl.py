@@ -113,13 +113,13 @@ def test_pickled_and_resumed_it_goes_on():
             pagraph.dgl.LayerSampler([2]),
             2,
             ValueError,
-            "must be 1 but for neighbour and LABOR samplers, got 2 for",
+            "must be 1 except for neighbour and LABOR samplers, got 2 for",
         ),
         (
             LaborSampler([2], batch_dependency=0),
             2,
             ValueError,
-            "got 2 for one that runs its own code",
+            "got 2 for one with its own code",
         ),
         (
             LaborSampler([2], batch_dependency=4),
@@ -144,5 +144,5 @@ def test_a_dataset_of_whole_batches_cannot_share():
         def __getitem__(self, place):
             return torch.arange(2)
 
-    with pytest.raises(ValueError, match="got 2 for one that runs its own code"):
+    with pytest.raises(ValueError, match="got 2 for one with its own code"):
         ours(star(), Batches(), NeighborSampler([2]), batch_dependency=2)

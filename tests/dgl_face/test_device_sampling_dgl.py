@@ -147,7 +147,9 @@ def test_several_types_where_the_device_is_named(device):
     sampler = d.NeighborSampler([2, 3])
     seeds = {"user": torch.arange(20), "item": torch.arange(10)}
     options = {"indices": seeds, "batch_size": 8}
-    assert "sampling_device names it" in made(graph, sampler, **options).sampling_placement
+    assert (
+        "sampling_device must name a device" in made(graph, sampler, **options).sampling_placement
+    )
     there = made(graph, sampler, device, **options)
     assert there.sampling_placement == "device"
     others = list(made(graph, sampler, "cpu", **options))

@@ -208,8 +208,8 @@ def a_gpu_for_torch_alone(monkeypatch):
 def test_a_dgl_without_cuda_is_told_at_construction(a_gpu_for_torch_alone, options):
     message = (
         r"device='cuda:0' needs a DGL that was built for CUDA, this DGL .* was not: install one "
-        r"from data\.dgl\.ai, or "
-        r"take pagraph\.pyg\.NeighborLoader, pagraph\.Loader with block\.to_pyg\(\), or "
+        r"from data\.dgl\.ai, or use pagraph\.pyg\.NeighborLoader, "
+        r"pagraph\.Loader with block\.to_pyg\(\), or "
         r"device='cpu'"
     )
     with pytest.raises(dgl.DGLError, match=message):

@@ -42,7 +42,7 @@ no_cuda = pytest.mark.skipif(torch.cuda.is_available(), reason="tells what happe
         (
             {"shapes": "fixed"},
             ValueError,
-            "shapes is for pagraph.Loader and .*: no compiler traces",
+            "shapes is for pagraph.Loader and .*: compilers do not trace",
         ),
         ({"collate_fn": list}, TypeError, "unexpected keyword argument 'collate_fn'"),
         ({"pin_memory": True}, TypeError, "unexpected keyword argument 'pin_memory'"),
@@ -228,11 +228,9 @@ def test_edges_of_heterographs_are_checked_by_type():
         with pytest.raises(IndexError, match=rf"must be in \[0, {count}\), got {count}"):
             ours(graph, {("a", "x", "b"): torch.tensor([0]), name: torch.tensor([count])}, sampler)
     for unknown in ("z", ("a", "y", "b"), "x", 3):
-        with pytest.raises(
-            dgl.DGLError, match="indices must be of the graph's edge types .*, got "
-        ):
+        with pytest.raises(dgl.DGLError, match="indices must name edge types among .*, got "):
             ours(graph, {unknown: torch.tensor([0])}, sampler)
-    with pytest.raises(dgl.DGLError, match="got 'x', a name that several have"):
+    with pytest.raises(dgl.DGLError, match="got 'x', a name that several edge types have"):
         ours(graph, {"x": torch.tensor([0])}, sampler)
     with pytest.raises(dgl.DGLError, match="must be a dict for a graph of the edge types"):
         ours(graph, torch.tensor([0]), sampler)

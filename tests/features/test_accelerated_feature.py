@@ -169,7 +169,7 @@ def test_rows_on_the_device_are_read_there(way):
 
 def test_a_field_on_another_device_is_refused():
     with pytest.raises(
-        ValueError, match="must be on the CPU or where the loader delivers, cpu, got one on meta"
+        ValueError, match="must be on the CPU or on the loader's device cpu, got one on meta"
     ):
         feature_of(DeviceFeature(torch.zeros(3, 2, device="meta")))
 

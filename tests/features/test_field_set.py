@@ -114,7 +114,7 @@ def test_a_budget_too_small_for_a_row_is_warned_of(feat, budget):
         match=f"a cache of {given} is too small: one row (takes|and the index take) {least} bytes",
     ):
         fields.prepare()
-    assert str(fields.plan).endswith(f"; no field, as one row takes {least} bytes")
+    assert str(fields.plan).endswith(f"; nothing is cached, as one row takes {least} bytes")
 
 
 def test_an_empty_cache_says_why(feat):
@@ -124,16 +124,17 @@ def test_an_empty_cache_says_why(feat):
             fields.prepare()
         return str(fields.plan)
 
-    assert plan({"feat": feat}, None).endswith("; no field, as cache=0 asks")
-    assert plan({}, 1.0).endswith("; no field, as none is prefetched")
-    assert "no field, as none lies in a file: on the CPU a cache holds rows of files" in plan(
-        {"x": torch.ones(N, 2)}, 1.0
+    assert plan({"feat": feat}, None).endswith("; nothing is cached, as cache is 0")
+    assert plan({}, 1.0).endswith("; nothing is cached, as no field is prefetched")
+    assert (
+        "nothing is cached, as no field is in a file: on the CPU only rows of files are cached"
+        in plan({"x": torch.ones(N, 2)}, 1.0)
     )
     assert plan({"feat": feat}, 1.0, prepare=False).endswith(
-        "; no field, until the first epoch shows what is read"
+        "; nothing is cached, until the first epoch has shown what is read"
     )
     assert plan({"feat": feat}, "auto").endswith(
-        "; no field, until a training step shows what is read"
+        "; nothing is cached, until a training step has shown what is read"
     )
     assert "no field" not in plan({"feat": feat}, 1.0)
 

@@ -117,17 +117,17 @@ TOO_LARGE = [
         torch.float32,
         torch.float16,
         65520.0,
-        "got 65520, the largest of float16 is 65504: use bfloat16",
+        "got 65520, but the largest value of float16 is 65504: use bfloat16",
     ),
-    (torch.float64, torch.float16, -1e5, "got 100000, the largest of float16"),
-    (torch.float64, torch.float16, 1e300, r"got 1e\+300, the largest of float16"),
+    (torch.float64, torch.float16, -1e5, "got 100000, but the largest value of float16"),
+    (torch.float64, torch.float16, 1e300, r"got 1e\+300, but the largest value of float16"),
     (
         torch.float32,
         torch.bfloat16,
         3.4e38,
-        r"got 3.4e\+38, the largest of bfloat16 is 3.38953e\+38$",
+        r"got 3.4e\+38, but the largest value of bfloat16 is 3.38953e\+38$",
     ),
-    (torch.float64, torch.bfloat16, 1e39, r"got 1e\+39, the largest of bfloat16"),
+    (torch.float64, torch.bfloat16, 1e39, r"got 1e\+39, but the largest value of bfloat16"),
 ]
 
 

@@ -75,7 +75,7 @@ def test_nothing_is_decided_before_rows_are_missed():
     assert (transfer.mode, transfer.chosen, transfer.reason) == (
         "auto",
         None,
-        "no row was missed yet",
+        "no row has missed the cache yet",
     )
     assert not accelerator.pinned
 

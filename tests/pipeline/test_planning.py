@@ -44,10 +44,10 @@ def test_nothing_is_planned_for_a_graph_in_memory():
     loader = Loader(graph, [0], NeighborSampler([1]), fields=["feat"], memory="10MiB")
     with pytest.warns(
         RuntimeWarning,
-        match="memory=10 MiB has no effect: .* nothing that this loader reads lies on",
+        match="memory=10 MiB has no effect: .* this loader reads nothing from disk",
     ):
         plan = loader.memory_plan
-    assert plan.reason == "as nothing that is read lies on disk" and plan.taken == 0
+    assert plan.reason == "as the loader reads nothing from disk" and plan.taken == 0
     assert len(list(loader)) == 1
 
 
@@ -121,7 +121,7 @@ def test_a_named_policy_that_takes_too_much_is_refused_and_auto_ranks_by_a_few_b
         except ValueError:
             memory += 1 << 17
     if plan.cache:
-        assert plan.ranked.startswith(", those of a few batches")
+        assert plan.ranked.startswith(", by counting a few batches")
         with pytest.raises(ValueError, match="to rank by this cache_policy"):
             make(graph, memory=memory, num_workers=1, prefetch=1, cache_policy="vip").memory_plan  # noqa: B018
 

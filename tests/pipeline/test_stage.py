@@ -201,7 +201,7 @@ def test_a_thread_that_just_dies_is_noticed(workers):
             raise MemoryError
 
     batches = stage(range(20), workers=workers, on_change=die)
-    with pytest.raises(PipelineError, match="a thread of the loader has died, and a batch with it"):
+    with pytest.raises(PipelineError, match="a thread of the loader has died with its batch"):
         list(batches)
 
 
@@ -363,7 +363,7 @@ def test_its_own_threads_may_not_read_a_stage():
 
     stages.append(Stage(iter(range(3)), lambda item: item, workers=1, ahead=1, finish=finish))
     ready.set()
-    with pytest.raises(PipelineError, match="must not be read by what prepares its batches"):
+    with pytest.raises(PipelineError, match="must not be read by code that prepares its batches"):
         next(stages[0])
 
 

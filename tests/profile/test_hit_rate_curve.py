@@ -520,7 +520,7 @@ def call(**changes):
         (
             {"budgets": ["2GiB"]},
             ValueError,
-            "budgets must be rows or shares where no field is named, got '2GiB'",
+            "budgets must be rows or shares if no field is named, got '2GiB'",
         ),
         ({"budgets": [True]}, TypeError, "budgets must be .*, got True"),
         ({"budgets": [None]}, TypeError, "budgets must be .*, got None"),
@@ -529,7 +529,7 @@ def call(**changes):
         (
             {"fields": {"paper": ["feat"]}},
             ValueError,
-            r"fields must be of vertex types among \['_N'\], got 'paper'",
+            r"fields must name vertex types among \['_N'\], got 'paper'",
         ),
         ({"labels": ["label"]}, ValueError, r"labels must be among \['feat'\], got \'label\'"),
         (

@@ -235,7 +235,9 @@ def test_whole_curves_and_single_budgets():
     rows = [record.budget_rows for record in asked.whole("degree")]
     assert rows == sorted({*range(10, 1001, 10), 105})
     assert asked.at("degree", 200).hit_rate == 0.5 and asked.at("degree", 210).hit_rate == 0.21
-    with pytest.raises(ValueError, match="budget_rows must be those of a measured budget, got 7"):
+    with pytest.raises(
+        ValueError, match="budget_rows must be the rows of a measured budget, got 7"
+    ):
         asked.at("degree", 7)
     shown = [[r.budget_rows for r in records] for records in asked.with_budget(150)]
     assert shown == [[50], [105], [150], [200]]

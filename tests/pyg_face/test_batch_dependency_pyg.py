@@ -71,7 +71,7 @@ def test_threads_and_our_own_sampler_give_the_same():
         (
             {"batch_dependency": 2, "neighbor_sampler": NeighborSampler(DATA, [2])},
             ValueError,
-            "batch_dependency must be 1 where a neighbor_sampler is given, got 2",
+            "batch_dependency must be 1 if neighbor_sampler is given, got 2",
         ),
     ],
 )

@@ -444,8 +444,8 @@ def edges_with_gradients():
 
 
 REASONS = [
-    (data_with_gradients, {}, "those of vertices or edges, in tensors on the CPU"),
-    (edges_with_gradients, {}, "those of vertices or edges, in tensors on the CPU"),
+    (data_with_gradients, {}, "only attributes of vertices and edges, in CPU tensors"),
+    (edges_with_gradients, {}, "only attributes of vertices and edges, in CPU tensors"),
     (data_of, {"subgraph_type": "induced"}, "directional samples, got 'induced'"),
     (data_of, {"subgraph_type": "bidirectional"}, "directional samples, got 'bidirectional'"),
     (data_of, {"shapes": "fixed"}, "shapes='sampled', got 'fixed'"),

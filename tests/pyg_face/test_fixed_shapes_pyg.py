@@ -187,14 +187,14 @@ def test_what_cannot_have_fixed_shapes():
         ValueError, match="a Data, of one vertex type and one edge type, got Hetero"
     ):
         NeighborLoader(data.to_heterogeneous(), [2], input_nodes="0", shapes="fixed")
-    with pytest.raises(ValueError, match="shapes must be 'sampled' for all loaders of PyG's but"):
+    with pytest.raises(ValueError, match="shapes must be 'sampled' for all PyG loaders but"):
         LinkNeighborLoader(data, [2], shapes="fixed")
 
     class Filtering(NeighborLoader):
         def filter_fn(self, output):
             return output
 
-    with pytest.raises(ValueError, match="without a filter_fn or collate_fn of its own, got Filt"):
+    with pytest.raises(ValueError, match="without a custom filter_fn or collate_fn, got Filt"):
         Filtering(data, [2], shapes="fixed")
     loader = make()
     loader.transform_sampler_output = lambda output: output

@@ -381,7 +381,7 @@ def framed(count=30):
 def test_a_frame_is_stored_in_a_folder_and_mapped(tmp_path, caplog):
     data = framed()
     graph = Graph.from_pyg(data)
-    assert "left behind: tf.multicategorical" in caplog.text
+    assert "left out: tf.multicategorical" in caplog.text
     write_graph(graph, tmp_path / "graph")
     opened = open_graph(tmp_path / "graph")
     for source in (graph, opened):

@@ -146,11 +146,15 @@ class TestTypesInDicts:
         ("name", "value", "message"),
         [
             ("edge_index", ENDS, "data must have either edge_index_dict or edge_index, got both"),
-            ("z_dict", {"river": torch.zeros(3)}, "z_dict must be by the types of .*, got 'river'"),
+            (
+                "z_dict",
+                {"river": torch.zeros(3)},
+                "z_dict must have types of .* as keys, got 'river'",
+            ),
             (
                 "x",
                 {"paper": torch.zeros(3)},
-                "data must hold 'x' of 'paper' once, got it again in ",
+                "data must hold 'x' of 'paper' only once, got another in ",
             ),
             (
                 "x_dict",
@@ -160,7 +164,7 @@ class TestTypesInDicts:
             (
                 "num_nodes_dict",
                 {"paper": torch.tensor([3, 3])},
-                r"num_nodes_dict\['paper'\] must be 1 number",
+                r"num_nodes_dict\['paper'\] must be one number",
             ),
             (
                 "edge_index_dict",
@@ -183,7 +187,7 @@ class TestWhatIsNoField:
         assert record.levelno == logging.WARNING
         assert (
             record.getMessage()
-            == "data: left behind: three, sparse, words (no dense rows of vertices or edges)"
+            == "data: left out: three, sparse, words (no dense rows of vertices or edges)"
         )
 
     def test_of_several_types(self, caplog):
@@ -194,7 +198,7 @@ class TestWhatIsNoField:
         data.source = {"from": "a book"}
         graph = Graph.from_pyg(data)
         [record] = caplog.records
-        assert "left behind: table, source, a.words, a/to/b.history (" in record.getMessage()
+        assert "left out: table, source, a.words, a/to/b.history (" in record.getMessage()
         assert set(graph.node_fields("a")) == {"x"}
 
     def test_what_says_something_of_the_whole_graph_is_none_of_it(self, caplog):
@@ -306,7 +310,7 @@ class TestBack:
         graph = Graph.from_coo(
             [0, 1, 1], [1, 0, 0], ndata={"w": torch.arange(2)}, edata={"w": torch.arange(3)}
         )
-        with pytest.warns(UserWarning, match="edge field 'w' is called 'edge_w' in the Data"):
+        with pytest.warns(UserWarning, match="edge field 'w' is named 'edge_w' in the Data"):
             data = to_pyg(graph)
         assert data.w.tolist() == [0, 1] and data.edge_w.tolist() == [0, 1, 2]
         assert data.is_node_attr("w") and data.is_edge_attr("edge_w")
@@ -317,7 +321,7 @@ class TestBack:
         graph = Graph.from_coo(
             [0, 1], [1, 0], edata={"w": torch.arange(2), "edge_weight": torch.ones(2)}
         )
-        with pytest.warns(UserWarning, match="'w' is called 'edge_w'"):
+        with pytest.warns(UserWarning, match="'w' is named 'edge_w'"):
             data = to_pyg(graph)
         assert set(data.edge_attrs()) == {"edge_index", "edge_w", "edge_weight"} and "w" not in data
 
@@ -327,7 +331,7 @@ class TestBack:
         )
         write_partition(partition_graph(graph, 2, hops=1), tmp_path / "parts")
         part = open_partition(tmp_path / "parts", 1)
-        with pytest.warns(UserWarning, match="'global_ids' is called 'edge_global_ids'"):
+        with pytest.warns(UserWarning, match="'global_ids' is named 'edge_global_ids'"):
             data = to_pyg(part.graph)
         assert torch.equal(data.global_ids, part.graph.ndata["global_ids"])
         assert torch.equal(data.edge_global_ids, part.graph.edata["global_ids"])
@@ -367,7 +371,8 @@ class TestBack:
 )
 def test_loaders_say_how_a_graph_becomes_data(load):
     with pytest.raises(
-        ValueError, match=r"data must be .*, got a pagraph.Graph: pagraph.pyg.to_pyg\(graph\) makes"
+        ValueError,
+        match=r"data must be .*, got a pagraph.Graph: pagraph.pyg.to_pyg\(graph\) converts",
     ):
         load(Graph.from_coo([0], [1]))
 

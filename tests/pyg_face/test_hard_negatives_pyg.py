@@ -149,7 +149,9 @@ def test_pygs_own_loader_draws_them_with_our_sampler_only():
     for batch in loader:
         (src, _), negative = links(data, batch, "binary")
         assert negative[0].tolist() == src.repeat(2).tolist()
-    with pytest.raises(NotImplementedError, match="HardNegatives are drawn by pagraph"):
+    with pytest.raises(
+        NotImplementedError, match="HardNegatives need the loader or the sampler of pagraph"
+    ):
         HardNegatives("binary").sample(3, "dst", 10)
 
 

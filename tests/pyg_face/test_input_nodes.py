@@ -177,10 +177,13 @@ def test_what_is_refused(nodes, error, message):
 @pytest.mark.parametrize(
     ("nodes", "message"),
     [
-        (None, "must be a vertex type, or a pair of one and its vertices, got None"),
-        (torch.arange(3), "must be a vertex type, or a pair of one and its vertices, got a Tensor"),
+        (None, "must be a vertex type, or a pair of a vertex type and vertices, got None"),
+        (
+            torch.arange(3),
+            "must be a vertex type, or a pair of a vertex type and vertices, got a Tensor",
+        ),
         ((0, [1]), "must be a vertex type, or a pair"),
-        ("venue", r"must be of one of the vertex types \['paper', 'author'\], got 'venue'"),
+        ("venue", r"must name one of the vertex types \['paper', 'author'\], got 'venue'"),
         (("venue", [0]), "got 'venue'"),
         (("venue", None), "got 'venue'"),
     ],
@@ -225,5 +228,5 @@ def test_the_same_holds_for_a_users_own_sampler():
     assert sum((b["paper"].input_id.tolist() for b in loader), []) == WANTED
     with pytest.raises(IndexError, match="got 9"):
         NeighborLoader(data, [1], [9], neighbor_sampler=Own(data))
-    with pytest.raises(ValueError, match="must be of one of the vertex types"):
+    with pytest.raises(ValueError, match="must name one of the vertex types"):
         NeighborLoader(hetero, [1], "venue", neighbor_sampler=Own(hetero))

@@ -102,7 +102,7 @@ def test_times_without_their_argument():
         (
             torch.rand(4),
             TypeError,
-            "edge_label_time must be integers, as the data's 'time' is, got torch.float32",
+            "edge_label_time must be integers, like the data's 'time', got torch.float32",
         ),
         (
             torch.ones(4).bool(),
@@ -156,7 +156,7 @@ def test_links_out_of_a_type():
 
 def test_data_without_edges_to_take():
     with pytest.raises(
-        ValueError, match="edge_label_index must be given where data has no edge_index"
+        ValueError, match="edge_label_index must be given if data has no edge_index"
     ):
         LinkNeighborLoader(Data(num_nodes=5), [1])
 
@@ -175,7 +175,10 @@ def test_data_without_edges_to_take():
             (("author", "reads", "paper"), None),
             "must name an edge type that has an edge_index, got .*reads",
         ),
-        ((("author", "knows", "editor"), EDGES), "must lead from and to one of .* got 'editor'"),
+        (
+            (("author", "knows", "editor"), EDGES),
+            "must name an edge type between vertex types among .* got 'editor'",
+        ),
     ],
     ids=str,
 )

@@ -255,14 +255,14 @@ def test_states_of_other_loaders_are_refused():
         ours("shuffle").load_state_dict(state | {"permutation": torch.zeros(20, dtype=torch.int64)})
     with pytest.raises(ValueError, match="one entry per seed"):
         ours("shuffle").load_state_dict(state | {"permutation": torch.arange(3)})
-    with pytest.raises(ValueError, match="must be there"):
+    with pytest.raises(ValueError, match="must be given once"):
         ours("shuffle").load_state_dict(state | {"permutation": None})
     loader = ours("uneven")
     next(iter(loader))
     state = loader.state_dict()
     for broken, message in {
-        (9, 1, 2): "must begin with where batches end",
-        (2, 3, 1, 5): "must begin with where batches end",
+        (9, 1, 2): "must begin with the ends of batches",
+        (2, 3, 1, 5): "must begin with the ends of batches",
         (1, 3, 5): "one entry for each item",
         (1, 1, 20): r"places in \[0, 20\)",
         (): "1-D int64 tensor",

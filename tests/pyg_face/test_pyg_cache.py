@@ -288,7 +288,9 @@ def test_of_structures_that_are_not_known_nothing_is_cached(data):
     loader = make(broken, neighbor_sampler=sampler)
     for batch in loader:
         assert torch.equal(batch.x, data.x[batch.n_id])
-    assert loader.stats.total.hit_rate == 0.0 and "; no field, as " in str(loader.cache_plan)
+    assert loader.stats.total.hit_rate == 0.0 and "; nothing is cached, as " in str(
+        loader.cache_plan
+    )
 
 
 def test_seeds_drawn_by_a_users_own_sampler_are_counted_as_they_come(data):

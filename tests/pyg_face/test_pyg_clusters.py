@@ -197,9 +197,9 @@ def with_changes(**changes):
     [
         (
             lambda _: Evil(),
-            r"must hold tensors and plain values alone, it holds posix\.mkdir: remove it",
+            r"must hold only tensors and plain values, it holds posix\.mkdir: delete it",
         ),
-        (lambda _: [1, 2], "must hold a Partition of PyG's, got list"),
+        (lambda _: [1, 2], "must hold a PyG Partition, got list"),
         (with_changes(sparse_format="csc"), "must be in the format 'csr', got 'csc'"),
         (with_changes(partptr=torch.tensor([0, 20, N])), "must hold 5 clusters of this graph"),
         (
@@ -232,7 +232,7 @@ def test_files_of_another_graph(tmp_path):
     for other in (make_data(seed=1), make_data(N + 1), make_data(N, E + 1)):
         with pytest.raises(
             FormatError,
-            match=r"metis\.pt must hold 5 clusters of this graph, it does not: remove it",
+            match=r"metis\.pt must hold 5 clusters of this graph, it does not: delete it",
         ):
             divided(other, save_dir=str(tmp_path))
 

@@ -193,7 +193,7 @@ class Evil:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (Evil(), r"must hold tensors and plain values alone, it holds posix\.mkdir: remove it"),
+        (Evil(), r"must hold only tensors and plain values, it holds posix\.mkdir: delete it"),
         (
             (torch.ones(N + 1), torch.ones(E)),
             r"must hold two tensors of shapes \[\(60,\), \(400,\)\], for this graph",
@@ -300,5 +300,7 @@ def test_a_normalisation_of_the_users_own_and_no_items():
     loader = make("node", num_steps=2, sample_coverage=3)
     loader.node_norm = torch.full((N,), 7.0)
     assert all((batch.node_norm == 7.0).all() for batch in loader) and len(loader) == 2
-    with pytest.raises(NotImplementedError, match="is iterated: it has batches, and no item 0"):
+    with pytest.raises(
+        NotImplementedError, match="must be iterated, as it has batches and no items, got index 0"
+    ):
         loader[0]

@@ -440,7 +440,7 @@ def test_unknown_strategies(strategy):
         (
             torch.zeros(60),
             TypeError,
-            "input_time must be integers, as the data's 'time' is, got torch.float32",
+            "input_time must be integers, like the data's 'time', got torch.float32",
         ),
         (
             torch.tensor([0] * 59 + [-(2**63)]),

@@ -94,7 +94,7 @@ def test_what_stays_behind_is_named_with_the_file(tmp_path, caplog):
     )
     read_graph(path)
     assert [record.getMessage() for record in caplog.records] == [
-        f"{path}: left behind: words (no numbers with a row per vertex or edge)"
+        f"{path}: left out: words (no numbers with a row per vertex or edge)"
     ]
     caplog.clear()
     data = heterogeneous()
@@ -102,7 +102,7 @@ def test_what_stays_behind_is_named_with_the_file(tmp_path, caplog):
     path = file_of(data.to_dict(), tmp_path)
     read_graph(path)
     assert [record.getMessage() for record in caplog.records] == [
-        f"{path}: left behind: a.words (no dense rows of vertices or edges)"
+        f"{path}: left out: a.words (no dense rows of vertices or edges)"
     ]
 
 
@@ -119,7 +119,7 @@ def test_a_data_set_of_pygs(tmp_path):
     assert graph.num_nodes == 4 and torch.equal(graph.csc.indptr, torch.tensor([0, 2, 4, 4, 4]))
     dataset.save([plain(), plain()], dataset.processed_paths[0])
     with pytest.raises(
-        FormatError, match=r"data\.pt must hold one sound graph of PyG's: the file holds 2 graphs"
+        FormatError, match=r"data\.pt must hold one valid PyG graph: the file holds 2 graphs"
     ):
         read_graph(dataset.processed_paths[0])
 
@@ -165,8 +165,8 @@ def older_torch(monkeypatch):
 
 def test_objects_of_pygs_on_an_older_torch(older_torch, tmp_path):
     text = (
-        r"g\.pt holds an object of PyG's, torch_geometric\.data\..*: save data\.to_dict\(\), or "
-        r"take a newer torch$"
+        r"g\.pt holds a PyG object, torch_geometric\.data\..*: save data\.to_dict\(\), or "
+        r"upgrade torch$"
     )
     for content in (plain(), in_a_data_set(plain())):
         with pytest.raises(FormatError, match=text):
@@ -189,7 +189,7 @@ def test_nothing_else_is_unpickled(wrap, tmp_path, monkeypatch):
     path = file_of(wrap(Evil()), tmp_path)
     with pytest.raises(
         FormatError,
-        match=r"g\.pt must hold tensors and plain values alone, it holds posix\.mkdir: save",
+        match=r"g\.pt must hold only tensors and plain values, it holds posix\.mkdir: save",
     ):
         read_graph(path)
     assert not (tmp_path / "evil").exists()
@@ -208,10 +208,10 @@ def test_nothing_else_is_unpickled(wrap, tmp_path, monkeypatch):
         ),
         pytest.param(
             Data(edge_index=torch.zeros(3, dtype=torch.int64), num_nodes=3),
-            "one sound graph",
+            "one valid PyG graph",
             marks=reads_objects,
         ),
-        ({"a": {"x": 1}, "b": {}}, "one sound graph"),
+        ({"a": {"x": 1}, "b": {}}, "one valid PyG graph"),
         pytest.param(
             Data(x=torch.zeros(3, 2), edges=torch.zeros(2, 7)),
             r"the file holds a Data without edges: x \[3, 2\], edges \[2, 7\]",

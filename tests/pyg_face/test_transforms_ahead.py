@@ -502,7 +502,7 @@ def test_iterating_its_own_loader_is_refused(workers):
         return next(iter(loader))
 
     loader = make(num_workers=workers, transform=again)
-    with pytest.raises(PipelineError, match="must not be iterated by its own transform"):
+    with pytest.raises(PipelineError, match="must not be iterated in its own transform"):
         next(iter(loader))
 
 
@@ -518,7 +518,7 @@ def test_reading_its_own_pass_is_refused(workers):
     loader = make(num_workers=workers, transform=further)
     epochs.append(iter(loader))
     begun.set()
-    with pytest.raises(PipelineError, match="must not be read by what prepares its batches"):
+    with pytest.raises(PipelineError, match="must not be read by code that prepares its batches"):
         next(epochs[0])
     loader.close()
 

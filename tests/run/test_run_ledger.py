@@ -190,11 +190,11 @@ THEIR_KEY = Key("DataLoader", "a.py:5", THEIRS, "torch's loader, no graph's")
         (summary((OUR_KEY, Line(1, 3, 9, 7.0, 2.0, 100, 20))), "serves 20.0% of the rows"),
         (
             summary((OUR_KEY, Line(1, 3, 9, 1.0, 0.1)), (THEIR_KEY, Line(1, 1, 1, 6.0, 6.0))),
-            "most of it for DataLoader at a.py:5, which stays their own (torch's loader",
+            "most of it for DataLoader at a.py:5, which keeps its own loader (torch's loader",
         ),
         (
             summary((THEIR_KEY, Line(1, 2, 9, 7.0, 2.0)), theirs=True),
-            "without --theirs pagraph's loaders take their place",
+            "without --theirs pagraph's loaders replace these",
         ),
         (
             summary(
@@ -218,7 +218,7 @@ def test_the_table_has_a_line_each_and_all_of_them():
     assert text[1].split("  ")[0] == "loader"
     assert "NeighborLoader x 2" in text[2] and "40.0%" in text[2] and "20.0%" in text[2]
     assert text[4].startswith("all") and "50.0%" in text[4]
-    assert text[5] == "DataLoader at a.py:5 stays their own: torch's loader, no graph's"
+    assert text[5] == "DataLoader at a.py:5 keeps its own loader: torch's loader, no graph's"
     assert "<table>" in told._repr_html_()
 
 

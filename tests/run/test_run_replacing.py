@@ -140,7 +140,7 @@ def test_what_ours_refuses_stays_theirs_with_the_reason(data, monkeypatch):
     assert type(loader) is pyg.NeighborLoader and not hasattr(loader, "half_made")
     key, _ = of_line(seen(), "NeighborLoader")
     assert (key.ran, key.why) == ("their own", "cannot, today")
-    assert "stays their own: cannot, today" in str(seen())
+    assert "keeps its own loader: cannot, today" in str(seen())
 
 
 def test_an_error_is_theirs_and_nothing_stands_behind_it(data):

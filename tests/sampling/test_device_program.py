@@ -916,7 +916,7 @@ def test_batches_for_which_there_is_no_room_are_made_kernel_by_kernel_until_ther
     graph = make_graph()
     device = Full()
     loader = make_loader(graph, device, cache=0)
-    with pytest.warns(RuntimeWarning, match=r"4 batches on their way take .* more than is free"):
+    with pytest.warns(RuntimeWarning, match=r"4 batches in flight take .* more than is free"):
         batches = read(loader, 3)
     assert made_of(loader)[1] == 0
     device.is_full = False

@@ -273,7 +273,7 @@ def test_where_it_cannot_be(monkeypatch):
     monkeypatch.setattr(program, "_MOST_PINNED", 1000)
     loader = make_loader(graph, HostAccelerator())
     assert_all_same(read(loader, 2), read(make_loader(graph), 2))
-    assert "batches on their way are more than 1000" in loader.sampling_placement
+    assert "batches in flight are more than 1000" in loader.sampling_placement
 
 
 def test_memory_that_is_short_is_the_long_ways(monkeypatch):

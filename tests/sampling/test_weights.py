@@ -112,7 +112,7 @@ def test_made_once_for_a_version_of_the_field():
     values[:] = values.flip(0)
     second = edge_weights(csc, values)
     assert second is not first and edge_weights(csc, values) is second
-    assert torch.equal(first.in_order, before)  # batches on their way keep what they began with
+    assert torch.equal(first.in_order, before)  # batches in flight keep what they began with
     assert not torch.equal(second.in_order, before)
 
 

@@ -204,7 +204,7 @@ def test_refused_arguments(content):
     reader = FileReader(path, stride=4, row_bytes=4, num_rows=10)
     out = np.empty((3, 4), dtype=np.uint8)
     for rows in ([1, 1], [2, 1], [-1], [10]):
-        with pytest.raises(IndexError, match="rows must ascend, none twice, from 0 to 9"):
+        with pytest.raises(IndexError, match="rows must strictly ascend, from 0 to 9"):
             reader.read(np.array(rows), out)
     with pytest.raises(IndexError, match="places must be from 0 to 2, got 3 at 1"):
         reader.read(np.array([0, 1]), out, np.array([0, 3]))
@@ -212,7 +212,7 @@ def test_refused_arguments(content):
         reader.read(np.array([0.0]), out)
     with pytest.raises(ValueError, match="must have a place for each of 4 rows, got 3"):
         reader.read(np.arange(4), out)
-    with pytest.raises(ValueError, match="must be a contiguous NumPy array"):
+    with pytest.raises(ValueError, match="must be a contiguous and writable NumPy"):
         reader.read(np.arange(1), out[:, ::2])
     with pytest.raises(ValueError, match="must hold rows of 4 bytes, got 3 bytes"):
         reader.read(np.arange(1), np.empty(3, dtype=np.uint8))

@@ -29,7 +29,7 @@ def device(path):
 @pytest.mark.parametrize("read", [read_small, lambda path: open_plain(path).__enter__()])
 def test_pipes_and_devices(make, read, tmp_path):
     make(tmp_path / "a.json")
-    with pytest.raises(FormatError, match=r"a\.json must be a file, it is something else"):
+    with pytest.raises(FormatError, match=r"a\.json must be a file, got something else"):
         read(tmp_path / "a.json")
 
 

@@ -163,7 +163,7 @@ def script(tmp_path, monkeypatch):
     return tmp_path / "script.pt"
 
 
-CODE = r"\.pt must hold tensors and plain values alone, it holds code \(TorchScript\)"
+CODE = r"\.pt must hold only tensors and plain values, it holds code \(TorchScript\)"
 
 
 def test_code_is_not_run(script, path, tmp_path):
@@ -215,7 +215,7 @@ def test_other_objects(path, monkeypatch, tmp_path, form):
     monkeypatch.chdir(tmp_path)
     saved(path, [1, Evil()], **form)
     with pytest.raises(
-        FormatError, match=r"a\.pt must hold tensors and plain values alone, it holds posix\.mkdir$"
+        FormatError, match=r"a\.pt must hold only tensors and plain values, it holds posix\.mkdir$"
     ):
         load_saved(path)
     assert not (tmp_path / "evil").exists()
@@ -242,7 +242,7 @@ def quantised():
 def test_tensors_of_other_kinds(path, content, what):
     saved(path, content())
     with pytest.raises(
-        FormatError, match=f"a.pt must hold tensors and plain values alone, it holds .*{what}"
+        FormatError, match=f"a.pt must hold only tensors and plain values, it holds .*{what}"
     ):
         load_saved(path)
 
@@ -409,7 +409,7 @@ class TestArraysOfNumPy:
 
     def test_only_where_they_are_asked_for(self, path):
         with pytest.raises(
-            FormatError, match="must hold tensors and plain values alone, it holds n"
+            FormatError, match="must hold only tensors and plain values, it holds n"
         ):
             load_saved(saved(path, self.CONTENT))
 

@@ -281,7 +281,7 @@ def test_bad_arguments(tmp_path):
             {},
         ),
         (
-            "layers must keep what they measured",
+            "layers must track running statistics",
             graph,
             [nn.BatchNorm1d(2, track_running_stats=False)],
             {},
@@ -306,7 +306,7 @@ def test_layers_that_may_read_more_are_refused():
         backwards,
     ):
         with pytest.raises(
-            TypeError, match="^layers must be known to read one hop or a row alone, got PyG's "
+            TypeError, match="^layers must be known to read one hop or single rows, got PyG's "
         ):
             inference(graph, [layer])
     assert inference(graph, [layers.LayerNorm(2, mode="node")]).shape == (3, 2)

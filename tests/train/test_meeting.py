@@ -102,7 +102,7 @@ def test_who_came_to_the_attempt_before_is_missing(kept):
     together(0, 1)
     with (
         within(SECONDS + LATE),
-        pytest.raises(LostProcessError, match=r"^rank 0: rank 1 did not come to .* within 2 s$"),
+        pytest.raises(LostProcessError, match=r"^rank 0: rank 1 did not join at .* within 2 s$"),
     ):
         meet(0, 2, SECONDS)
 
@@ -170,7 +170,8 @@ def test_an_address_that_is_none(place, monkeypatch):
     for rank, error in enumerate(errors):
         assert isinstance(error, ValueError)
         assert str(error).startswith(
-            f"MASTER_ADDR must be a machine that rank {rank}'s knows, got 'no-machine.invalid': "
+            f"MASTER_ADDR must be a machine that rank {rank}'s machine can resolve, got "
+            "'no-machine.invalid': "
         )
 
 
@@ -193,8 +194,8 @@ def test_variables_that_are_wrong(place, monkeypatch, name, value, message):
 def test_two_processes_of_one_rank(kept):
     errors = together(0, 0, timeout=SECONDS, size=2)
     assert sorted(map(str, errors)) == [
-        f"rank 0: another process came to 127.0.0.1:{os.environ['MASTER_PORT']} as this rank",
-        f"rank 0: rank 1 did not come to 127.0.0.1:{os.environ['MASTER_PORT']} within 2 s",
+        f"rank 0: another process has joined at 127.0.0.1:{os.environ['MASTER_PORT']} with this rank",
+        f"rank 0: rank 1 did not join at 127.0.0.1:{os.environ['MASTER_PORT']} within 2 s",
     ]
 
 

@@ -57,7 +57,7 @@ def test_a_step_that_never_fits_says_what_to_do():
 
 
 def test_a_loader_without_a_cache_of_its_own():
-    with pytest.raises(OutOfMemory, match="hidden size must be smaller"):
+    with pytest.raises(OutOfMemory, match="lower the batch size, fan-outs or hidden size"):
         repeated_with_room(object(), GPU, step_that_needs(CachingLoader(0), 1))
 
 

@@ -92,11 +92,11 @@ def test_masks_of_the_edges_say_which_is_which():
     [
         (
             {"train_mask": torch.ones(4)},
-            "val_mask must have one value for each edge where the edges have masks, got none",
+            "val_mask must have one value for each edge if any edge mask is given, got none",
         ),
         (
             {f"{name}_mask": torch.ones(4, 2) for name in ("train", "val", "test")},
-            r"train_mask must have one value for each edge where the edges have masks, got shape "
+            r"train_mask must have one value for each edge if any edge mask is given, got shape "
             r"\(4, 2\)",
         ),
         (
@@ -129,7 +129,8 @@ def test_edges_that_do_not_fit(edata, message):
 def test_other_input_that_does_not_fit(graph):
     graph.set_field("feat_mean", graph.ndata["feat"])
     with pytest.raises(
-        ValueError, match="task must be 'nodes' with pre-aggregated features, which sum up held-out"
+        ValueError,
+        match="task must be 'nodes' with pre-aggregated features, which include held-out",
     ):
         make_link_task(graph, TrainOptions(**QUICK))
     with pytest.raises(

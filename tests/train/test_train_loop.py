@@ -175,7 +175,7 @@ def test_too_little_memory_for_evaluation_is_refused_before_the_first_batch(fram
     graph = Graph.from_coo(range(1, count), [0] * (count - 1), count, ndata=fields)
     settings = {"hidden": 64, "batch_size": 1000, "epochs": 1, "fanout": (5, 5)}
     with pytest.raises(
-        ValueError, match=r"memory must be at least (\d+MiB) for evaluation, which has a quarter"
+        ValueError, match=r"memory must be at least (\d+MiB) for evaluation, which gets a quarter"
     ) as told:
         run(graph, listener, memory="90MB", **settings)
     assert not listener.batches

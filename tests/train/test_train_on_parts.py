@@ -118,7 +118,7 @@ class TestInOneProcess:
         options = TrainOptions(device="cpu")
         with pytest.raises(
             ValueError,
-            match=r"as many as the parts of .*, 2, got 1: torchrun --nproc_per_node=2 -m",
+            match=r"must equal the 2 parts of .*, got 1: torchrun --nproc_per_node=2 -m",
         ):
             assign(folder / "uneven", options)
         with pytest.raises(
@@ -413,7 +413,7 @@ class TestTheCommand:
         assert done.returncode == 1  # torchrun's own
         errors = [line for line in done.stderr.splitlines() if line.startswith("Error: ")]
         assert errors == [
-            f"Error: processes must be as many as the parts of {folder / 'four'}, 4, got 2: "
+            f"Error: the number of processes must equal the 4 parts of {folder / 'four'}, got 2: "
             f"torchrun --nproc_per_node=4 -m pagraph train {folder / 'four'}"
         ]
         assert re.search(r"exitcode *: 2 ", done.stderr)
@@ -443,8 +443,8 @@ class TestTheCommand:
             (folder / "uneven", *self.QUICK), (tmp_path / "other", *self.QUICK)
         ):
             assert errors.splitlines() == [
-                "Error: processes must open parts of the same partition, got another one than rank "
-                "0's on rank 1: copy the whole folder again"
+                "Error: processes must open parts of the same partition, got a different one than "
+                "rank 0's on rank 1: copy the whole folder again"
             ]
             assert code == 2
 
@@ -454,7 +454,7 @@ class TestTheCommand:
             (folder / "uneven", *self.QUICK), (four, *self.QUICK)
         )
         reason = (
-            f"processes must be as many as the parts of {four}, 4, got 2: torchrun "
+            f"the number of processes must equal the 4 parts of {four}, got 2: torchrun "
             f"--nproc_per_node=4 -m pagraph train {four}\n"
         )
         assert there == f"Error: {reason}"

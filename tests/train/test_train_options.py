@@ -29,9 +29,13 @@ def test_defaults_are_valid_and_frozen():
         ("model", "gin", "model must be one of sage, gcn, gat, got 'gin'"),
         ("loader", "pyt", "loader must be one of pagraph, dgl, pyg, got 'pyt'"),
         ("layers", "jax", "layers must be one of auto, dgl, pyg, got 'jax'"),
-        ("fanout", (), "fanout must be one or more of -1 or at least 1, got []"),
-        ("fanout", (10, 0), "fanout must be one or more of -1 or at least 1, got [10, 0]"),
-        ("fanout", (-2,), "fanout must be one or more of -1 or at least 1, got [-2]"),
+        ("fanout", (), "fanout must have at least 1 entry, each -1 or at least 1, got []"),
+        (
+            "fanout",
+            (10, 0),
+            "fanout must have at least 1 entry, each -1 or at least 1, got [10, 0]",
+        ),
+        ("fanout", (-2,), "fanout must have at least 1 entry, each -1 or at least 1, got [-2]"),
         ("batch_size", 0, "batch_size must be at least 1, got 0"),
         ("epochs", -1, "epochs must be at least 1, got -1"),
         ("hidden", 0, "hidden must be at least 1, got 0"),
@@ -58,7 +62,7 @@ def test_defaults_are_valid_and_frozen():
         ("cache_dtype", "uint8", "torch.bfloat16, torch.int8 or their names, got 'uint8'"),
         ("device", "gpu", "device must be auto, cpu or cuda[:N], got 'gpu'"),
         ("device", "meta", "device must be auto, cpu or cuda[:N], got 'meta'"),
-        ("device", "cuda:99", "CUDA devices here), got 'cuda:99'"),
+        ("device", "cuda:99", "CUDA devices, got 'cuda:99'"),
     ],
 )
 def test_rules(name, value, message):

@@ -94,7 +94,7 @@ def test_an_empty_mask(graph, part):
         (
             "label",
             torch.full((600,), 2**40),
-            "label must be below 100000, the numbers of .*, got 1099511627776",
+            "label must be below 100000, as classes are .*, got 1099511627776",
         ),
         (
             "val_mask",

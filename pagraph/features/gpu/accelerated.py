@@ -187,8 +187,8 @@ class AcceleratedFeature(WideFeature):
             _check_cache(cache, source, accelerator)
         if isinstance(source, DeviceFeature) and source.tensor.device != accelerator.device:
             raise ValueError(
-                f"a field must be on the CPU or where the loader delivers, {accelerator.device}, "
-                f"got one on {source.tensor.device}"
+                f"a field must be on the CPU or on the loader's device {accelerator.device}, got "
+                f"one on {source.tensor.device}"
             )
         super().__init__(source, accelerator.device)
         self._cache = cache

@@ -160,7 +160,7 @@ class Transfer:
         check_mode(mode)
         self.mode = mode
         self.chosen: str | None = STAGING if mode == STAGING else None
-        self.reason = "asked for" if mode == STAGING else "no row was missed yet"
+        self.reason = "asked for" if mode == STAGING else "no row has missed the cache yet"
         self._accelerator = accelerator
         # Held while the path is chosen and measured, which waits for the device. Threads that need
         # rows meanwhile do not wait but stage. It is re-entrant because the garbage collector may

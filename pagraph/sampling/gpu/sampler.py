@@ -391,7 +391,7 @@ class DeviceSampler:
             topology.first.zero_()
             warnings.warn(
                 f"batches on {self._accelerator.device} are sampled kernel by kernel, which takes "
-                f"more of the interpreter's time: they could not be recorded ({error})",
+                f"more Python time: they could not be recorded ({error})",
                 RuntimeWarning,
                 stacklevel=4,
             )
