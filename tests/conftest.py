@@ -59,6 +59,11 @@ def pytest_collection_finish():
     gc.freeze()
 
 
+def pytest_sessionfinish():
+    """Or what Triton's bindings hold would be reported as leaked."""
+    gc.unfreeze()
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item, call):
     """Skip, where DGL is not installed, what finds out that it needs DGL; no Python from 3.13 on

@@ -231,7 +231,7 @@ def test_a_batch_that_never_fits_says_so():
         device=device,
         cache=0,
     )
-    with pytest.raises(OutOfMemory, match="a batch does not fit on cpu beside the model"):
+    with pytest.raises(OutOfMemory, match="a batch does not fit on cpu with the model"):
         next(iter(loader))
 
 

@@ -192,11 +192,14 @@ def test_damaged_states():
     next(iter(loader))
     state = loader.state_dict()
     for shapes, text in [
-        (None, "must be as state_dict"),
-        ({}, "must be as state_dict"),
-        (state["shapes"] | {"sizes": [3]}, "must be as state_dict"),
+        (None, "must come from state_dict"),
+        ({}, "must come from state_dict"),
+        (state["shapes"] | {"sizes": [3]}, "must come from state_dict"),
         (state["shapes"] | {"batches": [1]}, "must count batches of each size"),
-        (make(batch_size=8, shapes="fixed").envelope.state_dict(), "must be of a loader of the"),
+        (
+            make(batch_size=8, shapes="fixed").envelope.state_dict(),
+            "must come from a loader with the",
+        ),
     ]:
         with pytest.raises(ValueError, match=text):
             loader.load_state_dict(state | {"shapes": shapes})

@@ -37,7 +37,7 @@ def test_work_is_done_again_until_nothing_can_be_given_up():
     done.append(with_room(lambda: device.empty((700,), torch.uint8), device, shrink))
     assert len(kept) == 1
     with pytest.raises(
-        OutOfMemory, match=r"does not fit on cpu beside the model, .* \(tried to allocate 400 bytes"
+        OutOfMemory, match=r"does not fit on cpu with the model, .* \(tried to allocate 400 bytes"
     ):
         with_room(lambda: device.empty((400,), torch.uint8), device, shrink)
     assert not kept

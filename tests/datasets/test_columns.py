@@ -1,6 +1,7 @@
 """What typed columns become: dtypes, units, words, missing values, and what stays behind."""
 
 import datetime
+import re
 from decimal import Decimal
 
 import duckdb
@@ -233,7 +234,7 @@ def test_what_stays_behind_is_named(kind, values, why):
     assert graph.ndata == {}
     (column,) = graph.schema().vertices[0].columns
     assert (column.name, column.why) == ("c", why)
-    assert f"t.c           {kind}"[:20] in str(graph.schema())
+    assert re.search(rf"^t\.c +{re.escape(kind[:6])}", str(graph.schema()), re.MULTILINE)
 
 
 def test_missing_integers():

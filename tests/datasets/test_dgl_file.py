@@ -231,13 +231,13 @@ def test_numbers_of_vertices(dgl, tmp_path, count):
     whole = path.read_bytes()
     before, after = struct.pack("<QQ", 7, 7), struct.pack("<qq", count, count)
     path.write_bytes(whole.replace(before, after))
-    with pytest.raises(FormatError, match=r"g\.bin must hold a sound graph"):
+    with pytest.raises(FormatError, match=r"g\.bin must hold a valid DGL graph"):
         load_saved_graph(path)
     numbers = struct.pack("<QQ", 1, 7)  # a list of one
     path.write_bytes(whole.replace(before, after).replace(numbers, struct.pack("<Qq", 1, count)))
     with pytest.raises(
         FormatError,
-        match=r"g\.bin must (hold a sound graph|have no more vertices than fit into memory)",
+        match=r"g\.bin must (hold a valid DGL graph|have no more vertices than fit into memory)",
     ):
         load_saved_graph(path)
 
@@ -253,7 +253,7 @@ def test_shapes_of_fields(dgl, tmp_path, shape):
     change(path, struct.pack("<qq", 7, 3), struct.pack("<qq", *shape))
     with pytest.raises(
         FormatError,
-        match=r"g\.bin must (be a file that|hold a sound graph).* (shape|field 'x' must)",
+        match=r"g\.bin must (be a file that|hold a valid DGL graph).* (shape|field 'x' must)",
     ):
         load_saved_graph(path)
 

@@ -105,7 +105,7 @@ def test_edges_and_the_constructors_take_them_too():
         (pd.Series(pd.to_datetime(["2024-01-01", None, "2024-01-01"])), "row 2 has none"),
         (pd.Series([b"a", b"b", b"c"]), "no field holds BLOB"),
         (pd.DataFrame({"a": [1, 2, 3], "b": pd.to_datetime(DAYS)}), "columns of numbers alone"),
-        (pd.DataFrame({"a": [2**53 + 1, 2, 3], "b": [0.5, 1, 2]}), "below 2\\*\\*53 beside"),
+        (pd.DataFrame({"a": [2**53 + 1, 2, 3], "b": [0.5, 1, 2]}), "below 2\\*\\*53 together"),
         (pd.Series(pd.to_datetime(DAYS[:2])), "one row per vertex \\(3\\), got 2"),
         (np.array(["a", "b", "c"], dtype=object), "must be a tensor or rows of numbers"),
         (np.array([1, 2, 3], dtype="timedelta64[s]"), "must be a tensor or rows of numbers"),

@@ -38,7 +38,9 @@ def test_fields_and_ids(form, kind, packed, tmp_path, caplog):
         path = tmp_path / f"g.{form}.gz"
     with caplog.at_level(logging.WARNING):
         graph = read_graph(path)
-    assert "g." in caplog.text and "left out: vertex attribute 'town'\n" in caplog.text
+    assert (
+        "g." in caplog.text and "have no number for them: vertex attribute 'town'\n" in caplog.text
+    )
     assert words(graph) == ["b", "a", "ü"]
     assert graph.ndata["age"].tolist() == [3, 4, 2**20] and [
         bool(t) for t in graph.ndata["tall"]

@@ -205,7 +205,7 @@ class TestRefused:
             ({"by": "size"}, "by must be one of reads, community, both, got 'size'"),
             (
                 {"memory": "1MiB"},
-                "memory must be at least .* for 32 vertices and the .* holds, .*; got 1 MiB",
+                "memory must be at least .* for 32 vertices and the .* holds.*; got 1 MiB",
             ),
             ({"memory": "10%"}, "memory must be bytes"),
             ({"seeds": torch.empty(0, dtype=torch.int64)}, "seeds must hold at least 1, got 0"),

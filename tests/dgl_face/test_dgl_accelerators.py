@@ -187,7 +187,7 @@ def test_a_batch_that_never_fits_says_so(on_accelerator, workers):
         make_graph(), torch.arange(100), sampler_of(), batch_size=50, num_workers=workers, cache=0
     )
     with pytest.raises(
-        OutOfMemory, match="a batch does not fit on cpu beside the model, and no cache is left"
+        OutOfMemory, match="a batch does not fit on cpu with the model, even without a cache"
     ):
         next(iter(loader))
 

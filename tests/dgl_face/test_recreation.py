@@ -164,7 +164,7 @@ def test_changed_arguments_count():
         (
             {"dataset": [1, 2]},
             TypeError,
-            "dataset must be that of a pagraph.dgl.DataLoader, got list",
+            "dataset must be the dataset of a pagraph.dgl.DataLoader, got list",
         ),
         ({"dataset": None}, TypeError, "got NoneType"),
         ({"sampler": [1]}, ValueError, "sampler is not supported"),

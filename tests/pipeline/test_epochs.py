@@ -146,7 +146,7 @@ def test_every_key_of_a_state_is_needed(seed, shuffle):
 @pytest.mark.parametrize(
     ("permutation", "message"),
     [
-        (None, "permutation must be there"),
+        (None, "permutation must be given"),
         (torch.zeros(100, dtype=torch.int64), r"each number in \[0, 100\) once"),
         (torch.arange(1, 101), "once"),
         (torch.arange(99), r"one entry per seed \(100\), got 99"),

@@ -239,7 +239,7 @@ def test_a_batch_that_never_fits_says_so(on_accelerator, workers):
         data_of(), [3], batch_size=30, device="cpu", num_workers=workers, cache=0
     )
     with pytest.raises(
-        OutOfMemory, match="a batch does not fit on cpu beside the model, and no cache is left"
+        OutOfMemory, match="a batch does not fit on cpu with the model, even without a cache"
     ):
         next(iter(loader))
 

@@ -168,7 +168,7 @@ def test_pygs_own_loader_with_our_sampler():
         (
             {"num_samples": dict.fromkeys([*COUNTS, "book"], [2])},
             ValueError,
-            "of the vertex types .*, got 'book'",
+            "vertex types among .*, got 'book'",
         ),
         (
             {"num_samples": 5},
@@ -183,7 +183,7 @@ def test_pygs_own_loader_with_our_sampler():
             "the same number of hops for all vertex types, got .*'author': 2",
         ),
         ({"input_nodes": None}, ValueError, "input_nodes must be a vertex type, or a pair"),
-        ({"input_nodes": "book"}, ValueError, "input_nodes must be of one of the vertex types"),
+        ({"input_nodes": "book"}, ValueError, "input_nodes must name one of the vertex types"),
         (
             {"input_nodes": ("paper", torch.ones(9, dtype=torch.bool))},
             ValueError,
