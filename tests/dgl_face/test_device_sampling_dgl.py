@@ -117,7 +117,7 @@ def test_weights_where_the_device_is_named(device, edge_dir, replace):
     graph = make_graph(n=90, m=900)
     graph.edata["w"] = graph.edata["w"].abs() * (torch.arange(900) % 5 > 0)
     sampler = sampler_of((3,), prob="w", replace=replace, edge_dir=edge_dir)
-    assert "weighted edges are sampled" in made(graph, sampler).sampling_placement
+    assert "to sample weighted edges" in made(graph, sampler).sampling_placement
     options = {"indices": torch.arange(0, 90, 8)}
     there = made(graph, sampler, device, **options)
     others = made(graph, sampler, "cpu", **options)
