@@ -51,7 +51,9 @@ def test_bad_input(folder, tmp_path):
     out = tmp_path / "out"
     assert run("preaggregate", folder, out, "--model", "gcn").exit_code == 0
     assert "OUT must not exist yet" in fails("preaggregate", folder, out)
-    assert "graph must not be pre-aggregated already" in fails("preaggregate", out, tmp_path / "twice")
+    assert "graph must not be pre-aggregated already" in fails(
+        "preaggregate", out, tmp_path / "twice"
+    )
     assert "folder must exist" in fails("preaggregate", tmp_path / "none", tmp_path / "two")
     assert "'gat'" in fails("preaggregate", folder, tmp_path / "two", "--model", "gat")
     assert "model must be 'gcn', for which the features are pre-aggregated, got 'sage'" in fails(

@@ -255,7 +255,9 @@ def test_several_types(device, num_neighbors, dtype, workers):
         loaders.append(NeighborLoader(data, num_neighbors, sampling_device=where, **settings))
     assert loaders[0].sampling_placement.startswith("device; batches are")
     auto = NeighborLoader(data, num_neighbors, sampling_device="auto", **settings)
-    assert auto.sampling_placement.startswith("host: sampling_device must name a device to sample several types")
+    assert auto.sampling_placement.startswith(
+        "host: sampling_device must name a device to sample several types"
+    )
     assert_all_same(*loaders, epochs=3, same=assert_same_typed)
     assert made_in_one_launch(loaders[0]) >= 3 or num_neighbors == (-1, 2)
     loaders[0].close()

@@ -1,9 +1,11 @@
 """Files that others wrote: only plain ones, no more than is said, none outside of their folder."""
 
+import ast
 import gzip
 import io
 import os
 
+import numpy as np
 import pytest
 
 from pagraph import FormatError
@@ -13,6 +15,7 @@ from pagraph.system.files import (
     check_links,
     named_path,
     open_plain,
+    read_npy_header,
     read_small,
 )
 
@@ -82,3 +85,27 @@ def test_no_more_of_a_stream_than_is_allowed():
         match="a.gz must have at most 499 B of text, unpacked, to fit into memory, it has",
     ):
         list(bounded(gzip.GzipFile(fileobj=packed), "a.gz", 499))
+
+
+@pytest.mark.parametrize("failures", [0, 2, 1000])
+def test_headers_that_other_threads_parse_too(monkeypatch, failures):
+    """CPython 3.11 raises SystemError where a collection lets another thread parse in between; here
+    it is raised by hand, as that takes some thousands of headers."""
+    whole = ast.literal_eval
+    left = [failures]
+
+    def literal(text):
+        if left[0]:
+            left[0] -= 1
+            raise SystemError("AST constructor recursion depth mismatch")
+        return whole(text)
+
+    monkeypatch.setattr(ast, "literal_eval", literal)
+    file = io.BytesIO()
+    np.save(file, np.zeros((3, 4), np.float32))
+    file.seek(0)
+    if failures == 1000:  # not another thread's
+        with pytest.raises(SystemError):
+            read_npy_header(file)
+    else:
+        assert read_npy_header(file).shape == (3, 4)
