@@ -317,8 +317,8 @@ def _describe(path: StrPath) -> tuple[str, tuple[int, int] | None, int, str | No
     head = _HEAD.match(block.data.replace(b"\r", b"")) if block is not None else None
     if block is None or head is None:
         raise FormatError(
-            f"{path} must begin with KONECT's header (% sym, % asym or % bip); other edge lists end "
-            "in .txt"
+            f"{path} must begin with KONECT's header (% sym, % asym or % bip); other edge lists "
+            "end in .txt"
         )
     counts = None if head[2] is None else (int(head[3]), int(head[4]))
     line = first_line(block.data)[1]
