@@ -91,7 +91,7 @@ FOREIGN = {
     "from_dgl(graph)": dgl.graph(([0], [1])),
     "from_networkx(graph)": networkx.path_graph(2),
     "from_scipy(matrix)": scipy.sparse.eye(2, format="csr"),
-    "from_coo(src, dst) takes": np.zeros((2, 1)),
+    "from_coo(src, dst) builds": np.zeros((2, 1)),
     "open(folder) opens": "graphs/one",
 }
 

@@ -28,7 +28,7 @@ def test_an_empty_plan():
     assert (plan.rows, plan.nbytes, list(plan)) == (0, 0, [])
     assert plan.expected_hit_rate is None and plan.expected_bytes_saved is None
     assert repr(plan) == "CachePlan(0 of 100 vertices on cpu, 0 B of 0 B; no field)"
-    assert str(plan) == "cache on cpu: 0 B of 0 B; no field"
+    assert str(plan) == "cache on cpu: 0 B of 0 B; nothing is cached"
     assert str(CachePlans([plan, plan])) == str(plan) and str(CachePlans()) == "cache: no field"
 
 

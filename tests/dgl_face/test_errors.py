@@ -164,7 +164,7 @@ def test_ids_of_heterographs_are_checked_by_type(sampler):
     assert len(list(ours(graph, {"a": torch.arange(3), "b": torch.arange(5)}, sampler))) == 8
     with pytest.raises(IndexError, match=r"indices\['a'\] must be in \[0, 3\), got 3"):
         ours(graph, {"b": torch.tensor([3]), "a": torch.tensor([3])}, sampler)
-    with pytest.raises(dgl.DGLError, match=r"node types \['a', 'b'\], got 'c'"):
+    with pytest.raises(dgl.DGLError, match=r"node types among \['a', 'b'\], got 'c'"):
         ours(graph, {"c": torch.tensor([0])}, sampler)
     with pytest.raises(
         dgl.DGLError, match=r"must be a dict for a graph of the node types \['a', 'b'\]"

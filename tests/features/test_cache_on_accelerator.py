@@ -103,7 +103,7 @@ def test_what_is_asked_for_shrinks_to_what_is_free(budget):
     fields = set_of(sources, N, budget, accelerator)
     with pytest.warns(
         RuntimeWarning,
-        match=r"was to take .* on cpu, where 58.59 KiB are free: .*set cache=\"29.2KiB\"",
+        match=r"the cache needs .* on cpu, which has 58.59 KiB free: .*set cache=\"29.2KiB\"",
     ):
         fields.prepare()
     assert taken(fields) <= 60_000 - device_reserve(120_000) == 30_000

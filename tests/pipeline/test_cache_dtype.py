@@ -131,7 +131,7 @@ def test_values_beyond_float16_are_one_clear_error(graph, cache, prefetch):
     loader = make(graph, cache=cache, prefetch=prefetch)
     with pytest.raises(
         ValueError,
-        match="cache_dtype must hold the values of field 'double', got 70000.5, the largest",
+        match="cache_dtype must hold the values of field 'double', got 70000.5, but the largest",
     ):
         list(loader)
     for batch in make(graph, cache=cache, cache_dtype="bfloat16"):

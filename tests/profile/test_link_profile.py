@@ -94,7 +94,7 @@ def test_edges_of_several_types():
     [
         (torch.tensor([0, 99]), IndexError, r"seeds must be in \[0, 3\), got 99"),
         (torch.tensor([], dtype=torch.int64), ValueError, "seeds must hold at least 1 edge, got 0"),
-        ({"_N": torch.tensor([0])}, ValueError, "seeds must be of edge types among"),
+        ({"_N": torch.tensor([0])}, ValueError, "seeds must name edge types among"),
         (torch.tensor([0.5]), TypeError, "seeds must be an int32 or int64 tensor"),
     ],
 )
@@ -143,4 +143,4 @@ def test_the_command(folder, tmp_path):
 def test_options_for_vertices_alone(folder, option):
     done = run(folder, "--task", "links", *option)
     assert done.exit_code == 2 and done.stderr.count("\n") == 1
-    assert f"{option[0]} must " in done.stderr
+    assert f"{option[0]} needs --task nodes" in done.stderr

@@ -278,7 +278,7 @@ def test_a_users_own_sampler_is_cached_by_the_structure_then_by_what_it_read(dat
 
 @pytest.mark.parametrize("policy", ["presample", "vip"])
 def test_what_a_users_own_sampler_reads_cannot_be_known_before(data, policy):
-    with pytest.raises(ValueError, match=f"'{policy}' needs .* got your own"):
+    with pytest.raises(ValueError, match=f"'{policy}' needs .* got custom ones"):
         list(make(data, neighbor_sampler=Foreign(data), cache_policy=policy))
 
 

@@ -463,7 +463,7 @@ def test_input_time_needs_a_time_attribute():
 
 def test_seeds_without_a_time_of_their_own_need_one():
     with pytest.raises(
-        ValueError, match="input_time must be given, as the input nodes have no 'time' of their own"
+        ValueError, match="input_time must be given, as the input nodes have no 'time' attribute"
     ):
         NeighborLoader(random_data(time=node_times(1500)), [2], SEEDS, time_attr="time")
     with pytest.raises(
