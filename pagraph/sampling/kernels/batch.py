@@ -128,6 +128,20 @@ def fill_table(nodes, count, tables, bits):
 
 
 @kernel
+def fill_fresh_table(nodes, count, table, bits):
+    """:func:`fill_table` with ``2**bits`` slots or more; returns the bits of the table's size.
+
+    It is at most a quarter full if ``table`` has room for that, as it must grow when half full.
+    """
+    while 1 << bits < 4 * count:
+        bits += 1
+    while 1 << bits > len(table):
+        bits -= 1
+    fill_table(nodes, count, table, bits)
+    return bits
+
+
+@kernel
 def measure_or_none(indptr, num_edges, frontier, fanout, replace, starts, degrees, offsets):
     """``measure`` if the hop draws along this edge type; else all rows are empty."""
     if fanout > 0:
@@ -322,11 +336,7 @@ def _plant(of_types, counts, nodes, tables, places, bits):
         seeds = _part(nodes, of_types, _NODES, t)
         if of_types[t, _PLACES] < 0:
             table = _part(tables, of_types, _TABLE, t)
-            while 1 << bits[t] < 4 * n:
-                bits[t] += 1
-            while 1 << bits[t] > len(table):
-                bits[t] -= 1
-            fill_table(seeds, n, table, bits[t])
+            bits[t] = fill_fresh_table(seeds, n, table, bits[t])
         else:
             own = places[of_types[t, _PLACES] :]
             # Backwards, so that the first copy of a repeated seed is written last.

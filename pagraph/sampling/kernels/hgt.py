@@ -37,7 +37,7 @@ from .batch import (
     DONE,
     REPORT,
     aligned,
-    fill_table,
+    fill_fresh_table,
     hop_key,
     measure_or_none,
     pick_as,
@@ -232,18 +232,6 @@ def _report(report, num_hops, num_node_types, num_edge_types):
 
 
 @kernel
-def _enter(nodes, table, bits):
-    """Enter vertices into an empty table of at least this size; returns the bits of its size."""
-    # At most a quarter full at first, as the table must grow when half full.
-    while 1 << bits < 4 * len(nodes):
-        bits += 1
-    while 1 << bits > len(table):
-        bits -= 1
-    fill_table(nodes, len(nodes), table, bits)
-    return bits
-
-
-@kernel
 def _begin(spans, counts, bits, nodes, seen, shares, tables):
     """Enter the seeds as seen vertices that are in the batch."""
     for t in range(len(counts)):
@@ -252,7 +240,7 @@ def _begin(spans, counts, bits, nodes, seen, shares, tables):
         for i in range(len(seeds)):
             seen[begin + i] = seeds[i]
             shares[begin + i] = TAKEN
-        bits[t] = _enter(seeds, tables[t], bits[t])
+        bits[t] = fill_fresh_table(seeds, len(seeds), tables[t], bits[t])
 
 
 @kernel
@@ -320,8 +308,7 @@ def draw(
             # Tables of the batch's vertices alone stay in the inner caches: those of seen vertices
             # have 20 times as many, and took 30 % of a batch's time.
             for t in range(num_types):
-                begin = spans[t, _NODES]
-                small[t] = _enter(nodes[begin : begin + counts[hop, t]], tables[t], 4)
+                small[t] = fill_fresh_table(nodes[spans[t, _NODES] :], counts[hop, t], tables[t], 4)
         fanout = fanouts[1] if is_last else fanouts[0]
         for t in range(len(ends)):
             src = ends[t, 0]
@@ -351,7 +338,6 @@ def draw(
                 )
             neighbors = sources[:total]
             read_neighbors(indices, mine, neighbors)
-            known = seen[spans[src, _SEEN] : spans[src + 1, _SEEN]]
             if is_last:
                 drawn[t] = keep_known(
                     offsets,
@@ -367,6 +353,7 @@ def draw(
                 edge += drawn[t]
                 row += n + 1
                 continue
+            known = seen[spans[src, _SEEN] : spans[src + 1, _SEEN]]
             before = num_seen[src]
             at, num_seen[src], bits[src] = relabel_growing(
                 neighbors, csc[t, _SRC], known, before, tables[src], bits[src], places[:total]

@@ -151,8 +151,9 @@ def _pick_few(base, start, degree, begin, k, positions):
     for j in range(k):
         top = np.int64(degree) - k + j
         pick = draw_below(base, j, top + 1)
-        # A shift by 8 bits selects `top` if the pick was drawn before. LLVM makes a branch of a
-        # plain selection here, which is often mispredicted: 4.7 instead of 2 ns a pick.
+        # Floyd: a pick that was drawn before is replaced by the top of its range, which no earlier
+        # draw could reach. A shift by 8 bits selects it: LLVM would make a branch of a plain
+        # selection here, which is often mispredicted (4.7 instead of 2 ns a pick).
         is_met = (met >> np.uint64(pick)) & _ONE
         pick = (top << 8 | pick) >> np.int64(is_met << np.uint64(3)) & (_WORD - 1)
         met |= _ONE << np.uint64(pick)

@@ -49,7 +49,7 @@ from .batch import (
     _copy,
     _total,
     aligned,
-    fill_table,
+    fill_fresh_table,
     hop_key,
     pick_as,
     pick_of_type,
@@ -101,13 +101,7 @@ def _plant(seeds, trees, num_nodes, nodes, table, bits):
     """Enter the seeds of a group into an empty hash table; returns the bits of its size."""
     for i in range(len(seeds)):
         nodes[i] = trees[i] * num_nodes + seeds[i]
-    # At most a quarter full, so that few groups reach a half, where it must grow.
-    while 1 << bits < 4 * len(seeds):
-        bits += 1
-    while 1 << bits > len(table):
-        bits -= 1
-    fill_table(nodes, len(seeds), table, bits)
-    return bits
+    return fill_fresh_table(nodes, len(seeds), table, bits)
 
 
 @kernel
