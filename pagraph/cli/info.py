@@ -80,26 +80,38 @@ def _print(
         if not origins.isprintable():  # control characters could drive the terminal
             origins = ascii(origins)
         console.print(f"from {shortened(origins, _LONGEST_ORIGIN)}", soft_wrap=True)
-    for edge in summary.edges:
-        print_table(console, _edge_table(edge, several=len(summary.edges) > 1))
+    if summary.edges:
+        print_table(console, _edge_table(summary.edges))
         console.print()
     print_table(console, _array_table(summary.arrays, several=len(summary.edges) > 1))
 
 
-def _edge_table(edge: EdgeSummary, *, several: bool) -> Table:
+def _edge_table(edges: list[EdgeSummary]) -> Table:
+    """Two rows for each edge type: its in-edges and its out-edges."""
     from ..datasets.summary import CACHE_SHARES
 
+    several = len(edges) > 1
     title = "share of the edges that a cache of the vertices of highest degree holds"
-    if several:
-        title = f"{shortened(edge.type)}: {edge.num_edges:,} edges; {title}"
-    rows = [["", "max degree", *(f"top {share:.0%}" for share in CACHE_SHARES)]]
-    # Crossed: sampling in-edges reads a vertex once for each of its out-edges.
-    for label, most, shares in (
-        ("in-edges sampled", edge.max_out_degree, edge.by_out_degree),
-        ("out-edges sampled", edge.max_in_degree, edge.by_in_degree),
-    ):
-        rows.append([label, f"{most:,}", *(f"{share:.1%}" for share in shares)])
-    return Table(rows, title, left=(0,), caption=_oddities(edge))
+    names = ["edge type", "edges"] if several else []
+    tops = [f"top {share:.0%}" for share in CACHE_SHARES]
+    rows = [[*names, "", "max degree", *tops]]
+    captions = []
+    for edge in edges:
+        name = shortened(edge.type)
+        known = [name, f"{edge.num_edges:,}"]
+        # Crossed: sampling in-edges reads a vertex once for each of its out-edges.
+        for label, most, shares in (
+            ("in-edges sampled", edge.max_out_degree, edge.by_out_degree),
+            ("out-edges sampled", edge.max_in_degree, edge.by_in_degree),
+        ):
+            of_type = known if several else []
+            rows.append([*of_type, label, f"{most:,}", *(f"{share:.1%}" for share in shares)])
+            known = ["", ""]
+        if oddities := _oddities(edge):
+            captions.append(f"{name}: {oddities}" if several else oddities)
+    # The names of types and directions; all else is a number.
+    left = (0, 2) if several else (0,)
+    return Table(rows, title, left=left, caption="\n".join(captions))
 
 
 def _oddities(edge: EdgeSummary) -> str:
@@ -131,7 +143,7 @@ def _array_table(arrays: list[FieldSummary], *, several: bool) -> Table:
             _content(array),
         ]
         rows.append(cells)
-    return Table(rows, left=(0, 1, 2, 4))
+    return Table(rows, left=(0, 1, 2, 4, 5))
 
 
 def _content(array: FieldSummary) -> str:

@@ -158,7 +158,10 @@ class HeteroTask(Task):
     @property
     def inputs(self) -> str:
         """Inputs of the first layer, in words."""
-        features = [f"{width} features of {ntype!r}" for ntype, width in self.widths.items()]
+        features = [
+            f"{width} feature{'s' * (width != 1)} of {ntype!r}"
+            for ntype, width in self.widths.items()
+        ]
         embeddings = [f"embeddings of {ntype!r}" for ntype in self.shape.embedded]
         return ", ".join([*features, *embeddings])
 
