@@ -208,9 +208,10 @@ class _Builder:
         columns = self._kinds.key(link.relation, end.columns)
         keys = self._kinds.key(other, end.to)
         _, example = missing_from(self._connection, link.relation, columns, other, keys)
+        rows = "1 row points" if count == 1 else f"{count:,} rows point"
         return FormatError(
             f"{shown} must hold keys of {printable(end.table)}, got {printable(example)}, which is "
-            f"not in {printable(', '.join(end.to))}; {count:,} rows point nowhere: orphans='drop' "
+            f"not in {printable(', '.join(end.to))}; {rows} nowhere: orphans='drop' "
             "leaves out their edges"
         )
 

@@ -122,17 +122,21 @@ class Task:
         Raises:
             ValueError: The table or a column does not exist.
         """
+        unknown = ""
         for table, rest in cut(self.text):
             known = columns.get(table, ())
+            if known:
+                unknown = f"name columns of {table} ({', '.join(known)}), got {rest!r}"
             if rest in known:
                 return table, rest, ""
             for label, time in cut(rest):
                 if label in known and time in known:
                     return table, label, time
-        raise ValueError(
-            f"task must be TABLE:LABEL or TABLE:LABEL:TIME of the tables that are read "
-            f"({', '.join(columns)}), got {self.text!r}"[:500]
+        unknown = unknown or (
+            "be TABLE:LABEL or TABLE:LABEL:TIME of the tables that are read "
+            f"({', '.join(columns)}), got {self.text!r}"
         )
+        raise ValueError(f"task must {unknown}"[:500])
 
 
 def cut(text: str) -> Iterator[tuple[str, str]]:

@@ -345,7 +345,8 @@ def test_what_is_said_of_times_of_a_task(database, caplog):
 @pytest.mark.parametrize(
     ("task", "message"),
     [
-        ("b:zz", "task must be TABLE:LABEL or TABLE:LABEL:TIME of the tables that are read (a, b)"),
+        ("c:z", "task must be TABLE:LABEL or TABLE:LABEL:TIME of the tables that are read (a, b)"),
+        ("b:zz", "task must name columns of b (id, a_id, placed, paid, good), got 'zz'"),
         ("b", "task must be TABLE:LABEL or TABLE:LABEL:TIME, got 'b'"),
         ("b:placed", "task must have a label that is no key and no time, got b.placed"),
         ("b:id:placed", "task must have a label that is no key and no time, got b.id"),
