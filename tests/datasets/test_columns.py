@@ -92,6 +92,11 @@ def test_masks():
     graph = graph_of(rows)
     assert graph.ndata["train_mask"].tolist() == [False, True]
     assert graph.ndata["other_mask"].tolist() == [1, 2]
+    # A row without a value is in no set, and not outside of it either.
+    rows = "select * from (values (1), (null)) t(train_mask)"
+    with pytest.raises(FormatError, match=r"t\.train_mask must have a value in every row"):
+        graph_of(rows)
+    assert graph_of(rows, missing=-1).ndata["train_mask"].tolist() == [1, -1]
 
 
 def test_integers_above_64_bits():
