@@ -269,6 +269,22 @@ def test_the_smallest_keys_of_many_are_drawn(count, size, seed, key):
     assert drawn[:total].tolist() == seen[expected].tolist()
 
 
+def test_a_key_just_below_the_bound_is_drawn():
+    """The estimate that saves most logarithms is nearest to the key where u is almost 1."""
+    uniform = [unit(v * A & MASK, 0) for v in range(1000)]
+    last = max(range(1000), key=uniform.__getitem__)
+    assert 1 - uniform[last] < 2e-3
+    seen = np.array([1, 2, last])
+    wanted = np.array([1.0, 2.0, 1.0 - 1e-4])  # the first two make 1.0 the bound
+    shares = np.array(
+        [math.sqrt(-math.log(uniform[v]) / key) for v, key in zip(seen, wanted, strict=True)]
+    )
+    drawn = np.full(3, -1)
+    scratch = np.empty(3), np.empty(3, dtype=np.int64), np.empty(3)
+    assert take_shares(seen, shares, 1, np.uint64(0), *scratch, drawn, 0) == 1
+    assert drawn[0] == last
+
+
 @pytest.mark.parametrize("size", range(6))
 def test_as_many_are_drawn_where_keys_are_equal(size):
     """Keys are hashes, which may collide: here those of one vertex that was seen several times."""
