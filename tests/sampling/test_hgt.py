@@ -130,6 +130,17 @@ def test_of_many_edges_some_are_looked_at(graph, most, key):
         )
 
 
+def test_of_a_hub_very_many_edges_are_looked_at():
+    graph = Graph.from_coo(np.arange(1, 1001), np.zeros(1000, dtype=int), 1001)
+    sampler = HGTSampler([50], most_edges=300)
+    assert sampler.shape(graph).set_size > 300  # a full set would be searched forever
+    batch = sampler.sample(graph, torch.tensor([0]), 7)
+    known = batch.input_nodes["_N"].tolist()
+    picked = [p + 1 for p in pick(0, 0, 1000, 300, False, derive_key(7, 1))]
+    (edges,) = batch.edges.values()
+    assert edges.edge_index[0].tolist() == [known.index(v) for v in picked if v in known]
+
+
 def random_typed_graph(seed):
     """Hubs, rows of more than 50 and of none; budgets of many times what a hop draws."""
     draws, counts, graph = np.random.default_rng(seed), {"a": 900, "b": 2000, "c": 40}, {}
