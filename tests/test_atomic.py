@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 import torch
@@ -52,6 +53,19 @@ class TestNewFolder:
         with pytest.raises(error), new_folder(tmp_path / "out") as part:
             (part / "a.txt").write_text("a")
             raise error
+        assert names(tmp_path) == []
+
+    def test_ctrl_c_as_it_is_made_leaves_nothing(self, tmp_path, monkeypatch):
+        make = Path.mkdir
+
+        def interrupted(path, **options):
+            make(path, **options)
+            if is_unfinished(path):
+                raise KeyboardInterrupt
+
+        monkeypatch.setattr(Path, "mkdir", interrupted)
+        with pytest.raises(KeyboardInterrupt), new_folder(tmp_path / "out"):
+            pytest.fail("the block must not run")
         assert names(tmp_path) == []
 
     def test_a_full_disk_says_where(self, tmp_path):

@@ -71,8 +71,8 @@ def new_folder(folder: StrPath) -> Iterator[Path]:
     target.parent.mkdir(parents=True, exist_ok=True)
     _remove_leftovers(target)
     part = _part_of(target)
-    part.mkdir()
     try:
+        part.mkdir()  # in here, as Ctrl-C may come before this call returns
         with _named(folder), _opened(part) as descriptor:
             # The lock tells other processes that the writer is alive. On file systems without
             # locks, leftovers must be removed by hand.

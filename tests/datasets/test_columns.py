@@ -92,6 +92,11 @@ def test_masks():
     graph = graph_of(rows)
     assert graph.ndata["train_mask"].tolist() == [False, True]
     assert graph.ndata["other_mask"].tolist() == [1, 2]
+    # A row without a value is in no set, and not outside of it either.
+    rows = "select * from (values (1), (null)) t(train_mask)"
+    with pytest.raises(FormatError, match=r"t\.train_mask must have a value in every row"):
+        graph_of(rows)
+    assert graph_of(rows, missing=-1).ndata["train_mask"].tolist() == [1, -1]
 
 
 def test_integers_above_64_bits():
@@ -126,15 +131,23 @@ def test_dates(kind, texts, unit, want):
     assert graph.ndata.notes["time"].unit == unit
 
 
-def test_all_times_of_a_graph_have_one_unit():
-    """Samplers compare them."""
-    first = pd.DataFrame({"id": [0], "at": pd.DatetimeIndex(["2020-01-01"])})
-    second = pd.DataFrame({"first_id": [0], "at": pd.DatetimeIndex(["2020-01-01 00:00:00.25"])})
+@pytest.mark.parametrize(
+    ("times", "unit", "apart"),
+    [
+        (["2020-01-01", "2020-01-01 00:00:00.25"], "microseconds", 250_000),
+        (["2020-01-01 00:00:00.25", "2020-01-01 00:00:00.250000007"], "nanoseconds", 7),
+    ],
+)
+def test_all_times_of_a_graph_have_one_unit(times, unit, apart):
+    """The finest of all, as samplers compare them."""
+    earlier, later = (pd.DatetimeIndex([time]) for time in times)
+    first = pd.DataFrame({"id": [0], "at": earlier})
+    second = pd.DataFrame({"first_id": [0], "at": later})
     graph = Graph.from_tables({"first": first, "second": second})
     units = {graph.node_fields(name).notes["time"].unit for name in graph.node_types}
-    assert units == {"microseconds"}
-    times = [int(graph.node_fields(name)["time"]) for name in graph.node_types]
-    assert times[1] - times[0] == 250_000
+    assert units == {unit}
+    numbers = [int(graph.node_fields(name)["time"]) for name in graph.node_types]
+    assert numbers[1] - numbers[0] == apart
 
 
 def test_zones_become_utc_and_naive_times_stay():

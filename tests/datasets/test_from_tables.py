@@ -318,6 +318,22 @@ def test_keys_that_point_nowhere(shop_frames):
     assert edges_of(graph, ("users", "rev_user_id", "orders")) == [[1], [], [], []]
 
 
+@pytest.mark.parametrize("end", ["a", "b"])
+def test_either_end_of_a_pair_that_points_nowhere(end):
+    pairs = pd.DataFrame({"a": [10, 30, 10], "b": [30, 30, 10]})
+    pairs[end] = [77, 30, 10]
+    frames = {"users": pd.DataFrame({"id": [10, 30]}), "follows": pairs}
+    keys = {"users": "id", "follows.a": "users", "follows.b": "users"}
+    refused(
+        frames,
+        f"follows.{end} must hold keys of users, got 77, which is not in id; 1 rows point nowhere: "
+        "orphans='drop' leaves out their edges",
+        keys=keys,
+    )
+    graph = Graph.from_tables(frames, keys=keys, orphans="drop")
+    assert edges_of(graph, ("users", "follows", "users")) == [[0], [1]]
+
+
 def test_a_column_that_is_no_key_stays_a_field(shop_frames, caplog):
     shop_frames["orders"]["user_id"] = [10, 77, 78, 77]
     graph = Graph.from_tables(shop_frames)

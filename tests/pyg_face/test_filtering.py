@@ -222,6 +222,7 @@ def test_two_rows_are_one_tensor_again():
         (torch.arange(4), torch.arange(4)),
         (torch.arange(16)[:8:2], torch.arange(16)[8::2]),
         (torch.arange(9)[:4], torch.arange(9)[5:]),
+        (torch.arange(8)[:4], torch.arange(10, 18)[4:]),  # as if behind it, but apart
         (torch.empty(0, dtype=torch.int64), torch.empty(0, dtype=torch.int64)),
     ],
 )

@@ -130,6 +130,17 @@ def test_of_many_edges_some_are_looked_at(graph, most, key):
         )
 
 
+def test_of_a_hub_very_many_edges_are_looked_at():
+    graph = Graph.from_coo(np.arange(1, 1001), np.zeros(1000, dtype=int), 1001)
+    sampler = HGTSampler([50], most_edges=300)
+    assert sampler.shape(graph).set_size > 300  # a full set would be searched forever
+    batch = sampler.sample(graph, torch.tensor([0]), 7)
+    known = batch.input_nodes["_N"].tolist()
+    picked = [p + 1 for p in pick(0, 0, 1000, 300, False, derive_key(7, 1))]
+    (edges,) = batch.edges.values()
+    assert edges.edge_index[0].tolist() == [known.index(v) for v in picked if v in known]
+
+
 def random_typed_graph(seed):
     """Hubs, rows of more than 50 and of none; budgets of many times what a hop draws."""
     draws, counts, graph = np.random.default_rng(seed), {"a": 900, "b": 2000, "c": 40}, {}
@@ -267,6 +278,22 @@ def test_the_smallest_keys_of_many_are_drawn(count, size, seed, key):
     scratch = np.empty(count), np.empty(count, dtype=np.int64), np.empty(count)
     total = take_shares(seen, shares.copy(), size, np.uint64(key), *scratch, drawn, 0)
     assert drawn[:total].tolist() == seen[expected].tolist()
+
+
+def test_a_key_just_below_the_bound_is_drawn():
+    """The estimate that saves most logarithms is nearest to the key where u is almost 1."""
+    uniform = [unit(v * A & MASK, 0) for v in range(1000)]
+    last = max(range(1000), key=uniform.__getitem__)
+    assert 1 - uniform[last] < 2e-3
+    seen = np.array([1, 2, last])
+    wanted = np.array([1.0, 2.0, 1.0 - 1e-4])  # the first two make 1.0 the bound
+    shares = np.array(
+        [math.sqrt(-math.log(uniform[v]) / key) for v, key in zip(seen, wanted, strict=True)]
+    )
+    drawn = np.full(3, -1)
+    scratch = np.empty(3), np.empty(3, dtype=np.int64), np.empty(3)
+    assert take_shares(seen, shares, 1, np.uint64(0), *scratch, drawn, 0) == 1
+    assert drawn[0] == last
 
 
 @pytest.mark.parametrize("size", range(6))

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pagraph.seeds.keys import Ranks, epoch_key
+from pagraph.seeds.keys import Ranks, derive_key, epoch_key
 from pagraph.seeds.order import DatasetOrder, SeedOrder
 
 
@@ -153,6 +153,21 @@ def test_what_a_saved_place_belongs_to():
     assert (
         make_orders(ids, 4, ddp_seed=1)[0].identity == make_orders(ids, 4, ddp_seed=2)[0].identity
     )
+
+
+def test_the_order_of_a_seed_and_an_epoch_stays_from_release_to_release():
+    rng = np.random.Generator(np.random.Philox(key=derive_key(5, 2, 1)))
+    order = SeedOrder(torch.arange(9), 2, shuffle=True, seed=5)
+    assert flat(order, epoch=2) == rng.permutation(9).tolist()
+
+
+def test_an_epoch_that_still_runs_keeps_its_order():
+    order = SeedOrder(torch.arange(50), 50, shuffle=True)
+    order.plan(0)
+    plan = order.plan(1)
+    begun = order.ticket(plan, 0).seeds
+    later = order.ticket(order.plan(2), 0).seeds
+    assert torch.equal(order.ticket(plan, 0).seeds, begun) and not torch.equal(later, begun)
 
 
 def test_planning_again_needs_a_key():

@@ -264,8 +264,9 @@ def test_a_graph_that_grows_between_epochs(monkeypatch, shapes):
     assert_all_same(*[read(loader, 6) for loader in loaders])
     if shapes == "sampled":
         made, number = made_of(loaders[0])
-        assert loaders[0].stats.total.counts["overflows"]
         assert number and made.reason == ""
+        # Larger sizes were learned, so that the last of the 24 batches fit.
+        assert 0 < loaders[0].stats.total.counts["overflows"] < 24
 
 
 def test_where_it_cannot_be(monkeypatch):

@@ -15,7 +15,7 @@ from plain_sampler import pick as plain_pick
 from pagraph import CSC, FormatError, Graph, NeighborSampler
 from pagraph.sampling import SubgraphSampler, uniform_batch
 from pagraph.sampling.hop import set_slots
-from pagraph.sampling.kernels.batch import hop_key, pick_as
+from pagraph.sampling.kernels.batch import fill_fresh_table, hop_key, pick_as
 from pagraph.seeds import derive_key
 from pagraph.system.buffers import BufferPools
 
@@ -421,6 +421,19 @@ def test_the_hash_table_grows_and_shrinks_from_batch_to_batch(make):
         seeds = torch.arange(size)
         batch = in_one_call(sampler, graph, seeds, key)
         assert flat(batch) == flat(hop_by_hop(lambda: sampler.sample(graph, seeds, key)))  # noqa: B023
+
+
+@pytest.mark.parametrize(
+    ("count", "room", "least", "bits"),
+    [(0, 8, 4, 4), (4, 8, 4, 4), (5, 8, 4, 5), (16, 8, 4, 6), (16, 5, 4, 5), (3, 8, 7, 7)],
+)
+def test_a_fresh_table_is_a_quarter_full_where_there_is_room(count, room, least, bits):
+    """A full one would be searched forever for a vertex that it does not have."""
+    table = np.full(1 << room, 7, dtype=np.int64)
+    assert fill_fresh_table(np.arange(100, 100 + count), count, table, least) == bits
+    entries = table[: 1 << bits]
+    assert sorted(entries[entries >= 0] & 0xFFFFFFFF) == list(range(count))
+    assert (table[1 << bits :] == 7).all()
 
 
 @pytest.mark.parametrize("make", [NeighborSampler, SubgraphSampler])

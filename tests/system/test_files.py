@@ -4,6 +4,7 @@ import ast
 import gzip
 import io
 import os
+import re
 
 import numpy as np
 import pytest
@@ -85,6 +86,35 @@ def test_no_more_of_a_stream_than_is_allowed():
         match="a.gz must have at most 499 B of text, unpacked, to fit into memory, it has",
     ):
         list(bounded(gzip.GzipFile(fileobj=packed), "a.gz", 499))
+
+
+def described(shape, descr="<f4", fortran="False"):
+    return f"{{'descr': {descr!r}, 'fortran_order': {fortran}, 'shape': {shape}}}"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (described((-1,)), "impossible"),
+        (described((1,) * 33), "impossible"),
+        (described((2,), fortran="1"), "impossible"),
+        (described((2**61,)), "impossible"),
+        (described((0, 2**61)), "impossible"),  # no numbers, but steps that are too large
+        (described((2,), descr="|O"), "must hold plain numbers, got dtype '|O'"),
+        (described((2,), descr=[("a", "<f4")]), "must hold plain numbers"),
+        (described((2.5,)), "unreadable"),
+        (described("f()"), "unreadable"),
+        ("[" * 5000, "unreadable"),
+        ("-" * 60_000 + "1", "unreadable"),
+        ("\xff\xfe", "unreadable"),
+        ("", "unreadable"),
+    ],
+)
+def test_headers_that_are_none(text, message):
+    content = text.encode("latin1")
+    file = io.BytesIO(b"\x93NUMPY\x01\x00" + len(content).to_bytes(2, "little") + content)
+    with pytest.raises(FormatError, match=re.escape(message)):
+        read_npy_header(file)
 
 
 @pytest.mark.parametrize("failures", [0, 2, 1000])
