@@ -37,6 +37,8 @@ MODULES = (
     "pagraph.cli.train_run",
 )
 
+_PR_SET_PDEATHSIG = 1  # of prctl(2)
+
 
 class Server:
     """Forks, and tells each client the number of its process and then its exit code."""
@@ -125,14 +127,34 @@ class Server:
 def _join_namespaces(client):
     """Go where the client is: machines of tests are namespaces of the user, mounts and network."""
     pid, _, _ = struct.unpack("3i", client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
-    for kind in ("user", "mnt", "net", "ipc"):
-        theirs = f"/proc/{pid}/ns/{kind}"
-        if os.readlink(theirs) == os.readlink(f"/proc/self/ns/{kind}"):
-            continue
-        descriptor = os.open(theirs, os.O_RDONLY)
-        if ctypes.CDLL(None, use_errno=True).setns(descriptor, 0):
-            raise OSError(ctypes.get_errno(), f"cannot enter {theirs}")
+    # Before any is entered: another ``/proc`` may number the processes otherwise.
+    found = [
+        (kind, os.open(f"/proc/{pid}/ns/{kind}", os.O_RDONLY))
+        for kind in ("user", "mnt", "net", "ipc", "pid")
+        if os.readlink(f"/proc/{pid}/ns/{kind}") != os.readlink(f"/proc/self/ns/{kind}")
+    ]
+    system = ctypes.CDLL(None, use_errno=True)
+    for kind, descriptor in found:
+        if system.setns(descriptor, 0):
+            raise OSError(ctypes.get_errno(), f"cannot enter the {kind} namespace")
         os.close(descriptor)
+    if any(kind == "pid" for kind, _ in found):  # which only children are in
+        _go_on_in_a_child(system)
+
+
+def _go_on_in_a_child(system):
+    """Return in a child; this process ends with it, and as it does."""
+    pid = os.fork()
+    if pid == 0:
+        system.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        return
+    os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    if code < 0:
+        with contextlib.suppress(OSError):  # that of SIGKILL cannot be set
+            signal.signal(-code, signal.SIG_DFL)
+        os.kill(os.getpid(), -code)
+    os._exit(code)
 
 
 def _read(client, size):
