@@ -21,6 +21,9 @@ PIP := $(BIN)/python -m pip install -qq
 # libgomp's waiting threads spin by default, which starves the loader's own threads on few cores.
 export OMP_WAIT_POLICY ?= passive
 
+# Without bytecode on disk each process of the tests compiles our modules again, and pytest rewrites 400 files of asserts.
+unexport PYTHONDONTWRITEBYTECODE
+
 # Neighbouring tests share fixtures and compiled kernels: each process gets whole stretches, and takes over what is left.
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 

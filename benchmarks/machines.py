@@ -2,7 +2,7 @@
 its own, with a link between them.
 
     python benchmarks/machines.py PARTS.json SCRIPT.py [ARGUMENT ...] [--trainers 1] [--samplers 0]
-        [--rate MBIT] [--delay MS]
+        [--rate MBIT] [--delay MS] [--python PROGRAM]
 
 runs DGL's servers, and SCRIPT as the trainers, one machine for each part of PARTS.json (that
 ``pagraph partition --format dgl`` or DGL wrote). SCRIPT is run as ``launch.py`` of DGL runs it: the
@@ -145,7 +145,7 @@ def run(options: argparse.Namespace) -> int:
         "MASTER_PORT": "29500",
         "WORLD_SIZE": str(count * options.trainers),
     }
-    script = [sys.executable, options.script, *options.arguments]
+    script = [options.python, options.script, *options.arguments]
     servers = []
     trainers = []
     for number, machine in enumerate(machines):
@@ -208,6 +208,7 @@ def main() -> int:
     parser.add_argument("--samplers", type=int, default=0, help="of each trainer")
     parser.add_argument("--rate", type=float, help="Mbit/s of each link")
     parser.add_argument("--delay", type=float, default=0.0, help="ms of each link")
+    parser.add_argument("--python", default=sys.executable, help="what runs the script")
     parser.add_argument("--timeout", type=float, default=300.0, help="seconds")
     options = parser.parse_args()
     if _INSIDE in os.environ:

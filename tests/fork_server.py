@@ -10,9 +10,11 @@ import atexit
 import contextlib
 import ctypes
 import faulthandler
+import fcntl
 import gc
 import importlib
 import marshal
+import multiprocessing
 import os
 import runpy
 import selectors
@@ -36,6 +38,10 @@ MODULES = (
     "pagraph.datasets",
     "pagraph.cli.train_run",
 )
+
+PYTHON = str(Path(sys.argv[1]).with_name("python"))
+"""Starts a process here: what is spawned is a fork too."""
+_PR_SET_PDEATHSIG = 1  # of prctl(2)
 
 
 class Server:
@@ -91,14 +97,14 @@ class Server:
     def _fork(self):
         """What to run, in the fork; None in the server."""
         client, _ = self._listener.accept()
-        head, descriptors, _, _ = socket.recv_fds(client, 8, 3)
+        head, descriptors, _, _ = socket.recv_fds(client, 8, 253)
         asked = _read(client, int.from_bytes(head, "little"))
         if not asked:  # it was killed already
             for held in descriptors:
                 os.close(held)
             client.close()
             return None
-        job = marshal.loads(asked)
+        *job, numbers = marshal.loads(asked)
         pid = os.fork()
         if pid == 0:
             signal.set_wakeup_fd(-1)
@@ -106,13 +112,17 @@ class Server:
             signal.signal(signal.SIGINT, signal.default_int_handler)
             self._events.close()
             _join_namespaces(client)
-            for target, descriptor in enumerate(descriptors):
-                os.dup2(descriptor, target)
-                os.close(descriptor)
             for held in (self._listener, client, *self._clients.values()):
                 held.close()
             os.close(self._ended)
             os.close(self._wake)
+            # Away from all targets first, each of which may be the number of another.
+            away = [fcntl.fcntl(held, fcntl.F_DUPFD, 1000) for held in descriptors]
+            for held in descriptors:
+                os.close(held)
+            for target, held in zip((0, 1, 2, *numbers), away, strict=True):
+                os.dup2(held, target)
+                os.close(held)
             return job
         for descriptor in descriptors:
             os.close(descriptor)
@@ -125,14 +135,34 @@ class Server:
 def _join_namespaces(client):
     """Go where the client is: machines of tests are namespaces of the user, mounts and network."""
     pid, _, _ = struct.unpack("3i", client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
-    for kind in ("user", "mnt", "net", "ipc"):
-        theirs = f"/proc/{pid}/ns/{kind}"
-        if os.readlink(theirs) == os.readlink(f"/proc/self/ns/{kind}"):
-            continue
-        descriptor = os.open(theirs, os.O_RDONLY)
-        if ctypes.CDLL(None, use_errno=True).setns(descriptor, 0):
-            raise OSError(ctypes.get_errno(), f"cannot enter {theirs}")
+    # Before any is entered: another ``/proc`` may number the processes otherwise.
+    found = [
+        (kind, os.open(f"/proc/{pid}/ns/{kind}", os.O_RDONLY))
+        for kind in ("user", "mnt", "net", "ipc", "pid")
+        if os.readlink(f"/proc/{pid}/ns/{kind}") != os.readlink(f"/proc/self/ns/{kind}")
+    ]
+    system = ctypes.CDLL(None, use_errno=True)
+    for kind, descriptor in found:
+        if system.setns(descriptor, 0):
+            raise OSError(ctypes.get_errno(), f"cannot enter the {kind} namespace")
         os.close(descriptor)
+    if any(kind == "pid" for kind, _ in found):  # which only children are in
+        _go_on_in_a_child(system)
+
+
+def _go_on_in_a_child(system):
+    """Return in a child; this process ends with it, and as it does."""
+    pid = os.fork()
+    if pid == 0:
+        system.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        return
+    os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    if code < 0:
+        with contextlib.suppress(OSError):  # that of SIGKILL cannot be set
+            signal.signal(-code, signal.SIG_DFL)
+        os.kill(os.getpid(), -code)
+    os._exit(code)
 
 
 def _read(client, size):
@@ -159,14 +189,17 @@ def run(arguments, folder, environment):
     sys.path[1:1] = [
         path for path in environment.get("PYTHONPATH", "").split(os.pathsep) if path not in sys.path
     ]
-    while arguments[0] in ("-u", "-W"):
-        if arguments.pop(0) == "-W":
-            sys.warnoptions.append(arguments[0])  # multiprocessing passes it on
-            warnings.simplefilter(arguments.pop(0))
-        else:
+    while (flag := arguments[0])[:2] in ("-u", "-B", "-W"):
+        arguments.pop(0)
+        if flag == "-u":
             environment["PYTHONUNBUFFERED"] = "1"
+        elif flag != "-B":
+            option = flag[2:] or arguments.pop(0)
+            sys.warnoptions.append(option)  # multiprocessing passes it on
+            warnings._processoptions([option])
     if environment.get("PYTHONUNBUFFERED"):
         sys.stdout.reconfigure(line_buffering=True)
+    multiprocessing.set_executable(PYTHON)
     # What an import has made of the environment, or drawn at random.
     import numpy
     import torch

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import runs
 import torch
+from fresh_processes import forked_python
 from timelines import checked, spans
 
 from pagraph import Graph
@@ -340,7 +341,7 @@ def test_a_partition_of_one_part(folder, tmp_path, where, words):
 def test_on_a_terminal_there_is_a_bar(folder):
     command = " ".join(
         [
-            sys.executable,
+            forked_python(),
             "-c",
             "'from pagraph.cli import main; main()'",
             "train",

@@ -2,11 +2,11 @@
 
 import json
 import subprocess
-import sys
 
 import pytest
 import torch
 from click.testing import CliRunner
+from fresh_processes import forked_python
 from runs import on_terminal
 
 from pagraph import Graph
@@ -175,7 +175,7 @@ def test_existing_folder_is_refused_before_the_work(tmp_path):
 @pytest.mark.slow
 def test_bar_on_a_terminal_and_none_in_a_pipe(tmp_path):
     command_line = [
-        sys.executable,
+        forked_python(),
         "-m",
         "pagraph",
         "generate",

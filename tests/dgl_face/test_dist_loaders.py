@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from fresh_processes import forked_python
 
 from pagraph.datasets import citation, sbm
 from pagraph.partition import partition_graph, write_dgl
@@ -25,7 +26,7 @@ def run_trainers(folder, graph, samplers):
     write_dgl(partition_graph(graph, 2, method="halo"), folder / "parts")
     script = HERE.with_name("dist_trainers.py")
     command = [sys.executable, MACHINES, folder / "parts" / "graph.json", script, folder]
-    command += ["--samplers", str(samplers), "--timeout", "200"]
+    command += ["--samplers", str(samplers), "--timeout", "200", "--python", forked_python()]
     done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=300)
     if done.returncode == 77:
         pytest.skip(done.stderr.strip())

@@ -2,11 +2,11 @@
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
+from fresh_processes import forked_python
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "gpu_roofline.py"
 interpreted = pytest.mark.skipif(
@@ -15,7 +15,7 @@ interpreted = pytest.mark.skipif(
 
 
 def run(*options):
-    command = [sys.executable, SCRIPT, *map(str, options)]
+    command = [forked_python(), SCRIPT, *map(str, options)]
     return subprocess.run(command, capture_output=True, text=True, timeout=250, check=False)
 
 
