@@ -267,7 +267,7 @@ def _filled(data: Data | HeteroData, graph: Graph, *, frames: bool = False) -> D
         store = data._store if isinstance(data, Data) else data[ntype]
         fields = graph.node_fields(ntype)
         moved: set[str] = set()
-        stored = frames_of(fields, graph.num_nodes_of(ntype))
+        stored = frames_of(fields)
         for attribute, (frame, stats) in stored.items():
             store[attribute] = frame
             store.col_stats = stats
