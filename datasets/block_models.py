@@ -5,16 +5,17 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ..graph.graph import CSC, EdgeType, id_dtype
+from ..graph.graph import CSC, EdgeType
 from ..seeds.keys import derive_key
 from ..system.arrays import Array, Float64Array
 from ..system.progress import Progress
-from .edges import Ids, csc_of_pairs
+from .edges import Ids, array_id_dtype, csc_of_pairs
 from .random_fields import bit_rows, for_ranges, label_rows, normal_rows
 
 _SEPARATION = 4.0  # of two class centroids, in deviations of the noise around them, over sqrt(2)
@@ -22,10 +23,12 @@ _SEPARATION = 4.0  # of two class centroids, in deviations of the noise around t
 
 def power_weights(count: int, exponent: float, key: int) -> Float64Array:
     """Relative expected degrees: a power law from 1, cut at sqrt(count) to avoid repeated pairs."""
-    # Inverse transform sampling: P(X > x) = x**(1 - exponent) for x >= 1. The half keeps the base
-    # above 0.
-    uniform = (bit_rows(count, key)[:].numpy() + 0.5) / 2.0**63
-    weights: Float64Array = np.minimum(uniform ** (-1.0 / (exponent - 1.0)), math.sqrt(count))
+    # The half keeps the numbers above 0.
+    bits = bit_rows(count, key)[:].numpy()
+    uniform = (bits + 0.5) / 2.0**63
+    # Inverse transform sampling: P(X > x) = x**(1 - exponent) for x >= 1.
+    drawn = uniform ** (-1.0 / (exponent - 1.0))
+    weights: Float64Array = np.minimum(drawn, math.sqrt(count))
     return weights
 
 
@@ -45,12 +48,13 @@ class Blocks:
     @classmethod
     def of(cls, labels: Tensor, weights: Float64Array, num_classes: int) -> Blocks:
         """Sort the vertices ``0..len(labels)``, fewer than 2**31, by their labels."""
-        order = np.argsort(labels.numpy(), kind="stable").astype(np.int32)
-        starts = np.concatenate(
-            [[0], np.cumsum(np.bincount(labels.numpy(), minlength=num_classes))]
-        )
+        classes = labels.numpy()
+        order = np.argsort(classes, kind="stable").astype(np.int32)
+        sizes = np.bincount(classes, minlength=num_classes)
+        starts = np.concatenate([[0], np.cumsum(sizes)])
         by_block = weights[order]
-        mass = np.array([by_block[b:e].sum() for b, e in zip(starts[:-1], starts[1:], strict=True)])
+        # Not np.add.reduceat, which is wrong for empty blocks.
+        mass = np.array([by_block[begin:end].sum() for begin, end in pairwise(starts)])
         return cls(order, starts, alias_tables(by_block, starts), mass)
 
 
@@ -65,17 +69,26 @@ def draw_edges(
     """Draw ``count`` edges, perhaps repeated: a pair of blocks, then a vertex of each by weight."""
     from . import _random
 
-    dtype = np.dtype(
-        str(id_dtype(max(len(source.order), len(target.order)), count)).removeprefix("torch.")
-    )
-    pairs = pair_shares(source.mass, target.mass, homophily).ravel()
-    pair_table = alias_tables(pairs, np.array([0, len(pairs)]))
-    ends = [(side.starts, *side.tables, side.order) for side in (source, target)]
-    src, dst = np.empty(count, dtype=dtype), np.empty(count, dtype=dtype)
+    most_vertices = max(len(source.order), len(target.order))
+    dtype = array_id_dtype(most_vertices, count)
+    shares = pair_shares(source.mass, target.mass, homophily).ravel()
+    pair_table = alias_tables(shares, np.array([0, len(shares)]))
+    sources = (source.starts, *source.tables, source.order)
+    targets = (target.starts, *target.tables, target.order)
+    src = np.empty(count, dtype=dtype)
+    dst = np.empty(count, dtype=dtype)
 
     def run(begin: int, end: int) -> None:
-        outs = (src[begin:end], dst[begin:end])
-        _random.fill_blocks(np.uint64(key), begin, len(target.mass), pair_table, *ends, *outs)
+        _random.fill_blocks(
+            np.uint64(key),
+            begin,
+            len(target.mass),
+            pair_table,
+            sources,
+            targets,
+            src[begin:end],
+            dst[begin:end],
+        )
 
     for_ranges(count, run, progress=progress)
     return src, dst
@@ -90,8 +103,11 @@ def pair_shares(source: Float64Array, target: Float64Array, homophily: float) ->
     # inside[b]: share of b's edges that stay in b. The others go to other blocks in proportion to
     # their weight, target[c] / others[b]. The guards are for empty blocks.
     others = target.sum() - target
-    inside = np.where(target > 0, np.where(others > 0, homophily, 1.0), 0.0)
-    apart = np.where(others > 0, (1 - inside) * source / np.where(others > 0, others, 1), 0.0)
+    has_others = others > 0
+    inside = np.where(has_others, homophily, 1.0)
+    inside = np.where(target > 0, inside, 0.0)
+    leaving = (1 - inside) * source
+    apart = np.where(has_others, leaving / np.where(has_others, others, 1), 0.0)
     shares: Float64Array = apart[:, None] * target[None, :]
     np.fill_diagonal(shares, inside * source)
     return shares
@@ -103,11 +119,12 @@ def alias_tables(weights: Float64Array, starts: Array) -> tuple[Ids, Ids]:
 
     threshold = np.zeros(len(weights), dtype=np.uint32)
     alias = np.zeros(len(weights), dtype=np.int32)
-    for begin, end in zip(starts[:-1], starts[1:], strict=True):
-        if end > begin:
-            scratch = np.empty((2, end - begin), dtype=np.int32)
-            part = slice(begin, end)
-            _random.build_alias(weights[part], threshold[part], alias[part], scratch[0], scratch[1])
+    for begin, end in pairwise(starts):
+        if begin == end:
+            continue
+        part = slice(begin, end)
+        small, large = np.empty((2, end - begin), dtype=np.int32)
+        _random.build_alias(weights[part], threshold[part], alias[part], small, large)
     return threshold, alias
 
 
@@ -115,19 +132,21 @@ def noisy_features(
     labels: Tensor, num_classes: int, width: int, feature_noise: float, key: int
 ) -> Tensor:
     """Noise around class centroids; a share of the vertices gets a random class's centroid."""
+    count = len(labels)
     # Random centroids are sqrt(2 * width) deviations apart; this makes the distance independent of
     # the width.
-    centroids = normal_rows((num_classes, width), derive_key(key, 0))[:] * (
-        _SEPARATION / math.sqrt(width)
-    )
-    strays = bit_rows(len(labels), derive_key(key, 1))[:].double() < feature_noise * 2.0**63
-    shown = torch.where(strays, label_rows(len(labels), num_classes, derive_key(key, 2))[:], labels)
-    feat = normal_rows((len(labels), width), derive_key(key, 3))[:]
+    scale = _SEPARATION / math.sqrt(width)
+    centroids = normal_rows((num_classes, width), derive_key(key, 0))[:] * scale
+    bits = bit_rows(count, derive_key(key, 1))[:]
+    is_stray = bits.double() < feature_noise * 2.0**63
+    others = label_rows(count, num_classes, derive_key(key, 2))[:]
+    shown = torch.where(is_stray, others, labels)
+    feat = normal_rows((count, width), derive_key(key, 3))[:]
 
     def add(begin: int, end: int) -> None:
         feat[begin:end] += centroids[shown[begin:end]]
 
-    for_ranges(len(labels), add)
+    for_ranges(count, add)
     return feat
 
 
@@ -155,13 +174,18 @@ def citation_edges(
     result: dict[EdgeType, CSC] = {}
     before = 0
     for place, (edge_type, count) in enumerate(zip(_DRAWN, counts, strict=True)):
-        source, target = blocks[edge_type[0]], blocks[edge_type[2]]
-        tell = None if progress is None else partial(_tell, progress, before, sum(counts))
+        source = blocks[edge_type[0]]
+        target = blocks[edge_type[2]]
+        tell = None
+        if progress is not None:
+            tell = partial(_tell, progress, before, sum(counts))
         before += count
         src, dst = draw_edges(source, target, homophily, count, derive_key(key, place), tell)
         # No paper cites itself.
         if edge_type[0] == edge_type[2]:
-            src, dst = src[src != dst], dst[src != dst]
+            differ = src != dst
+            src = src[differ]
+            dst = dst[differ]
         csc = csc_of_pairs(src, dst, len(source.order), len(target.order))
         result[edge_type] = csc
         if edge_type in _REVERSES:

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from ..errors import FormatError
-from ..graph.csc import CSC, FEW_EDGES, id_dtype
+from ..graph.csc import CSC, FEW_EDGES
 from ..graph.graph import Graph
 from ..graph.mapped import MappedFile
 from ..system.arrays import Array
@@ -19,7 +19,7 @@ from ..system.checks import StrPath
 from ..system.progress import Progress, Ticks, part_of
 from ..system.threads import AHEAD, in_order, usable_cpus
 from .column_files import ColumnFile, Scratch, Store
-from .edges import csc_of_pairs, mirror
+from .edges import array_id_dtype, csc_of_pairs, mirror
 from .native import Rows, write_into
 
 Ids = Array
@@ -121,7 +121,8 @@ def check_ends(edges: EdgeStream, where: object) -> None:
         for known, ids in zip(bounds, ends, strict=True):
             known[0] = min(known[0], int(ids.min()))
             known[1] = max(known[1], int(ids.max()))
-    for name, (low, high), count in zip(("src", "dst"), bounds, _ends(edges), strict=True):
+    named = zip(("src", "dst"), bounds, _ends(edges), strict=True)
+    for name, (low, high), count in named:
         if low < 0 or high >= count:
             got = low if low < 0 else high
             raise FormatError(f"{where}: {name} must be in [0, {count}), got {got}")
@@ -143,9 +144,10 @@ def append_reverse(edges: EdgeStream, values: Store, width: int = 1) -> int:
     for begin in range(0, edges.num_edges, _CHUNK_EDGES):
         end = min(begin + _CHUNK_EDGES, edges.num_edges)
         src, dst = edges.read(begin, end)
-        rows = values.read(begin * width, end * width).reshape(end - begin, width)[src != dst]
-        values.append(rows.reshape(-1))
-        count += len(rows)
+        rows = values.read(begin * width, end * width).reshape(end - begin, width)
+        reversible = rows[src != dst]
+        values.append(reversible.reshape(-1))
+        count += len(reversible)
     return count
 
 
@@ -172,10 +174,11 @@ def sort_edges(
     Raises:
         OSError: The disk is full.
     """
+    keeps_ids = numbered and not simple
     if files is None or edges.num_edges <= FEW_EDGES:
         progress = None if files is None else files.progress
-        return _in_memory(edges, mirrored, simple, numbered and not simple, progress)
-    return _Sort(edges, files, mirrored, simple, numbered and not simple).csc()
+        return _in_memory(edges, mirrored, simple, keeps_ids, progress)
+    return _Sort(edges, files, mirrored, simple, keeps_ids).csc()
 
 
 def _in_memory(
@@ -268,11 +271,11 @@ class _Bucket:
 
     def blocks(self, rows: int) -> Iterator[Ids]:
         """The rows, in blocks."""
+        step = rows * self.width
         for file in self.files:
-            for begin in range(0, len(file), rows * self.width):
-                yield file.read(begin, min(begin + rows * self.width, len(file))).reshape(
-                    -1, self.width
-                )
+            for begin in range(0, len(file), step):
+                end = min(begin + step, len(file))
+                yield file.read(begin, end).reshape(-1, self.width)
 
     def remove(self) -> None:
         """Delete the files."""
@@ -290,9 +293,9 @@ class _Rows:
     def append_to(self, files: Sequence[ColumnFile]) -> None:
         """Write the rows of each bucket to its file."""
         flat = self.rows.reshape(-1)
-        width = self.rows.shape[1]
+        bounds = self.starts * self.rows.shape[1]
         for number, file in enumerate(files):
-            file.append(flat[self.starts[number] * width : self.starts[number + 1] * width])
+            file.append(flat[bounds[number] : bounds[number + 1]])
 
 
 _Sorted = tuple[_Bucket, Iterable[tuple[Ids, Ids | None]], Ids | None]
@@ -325,7 +328,7 @@ class _Sort:
         most_rows = edges.num_edges * (2 if mirrored else 1)
         self._num_src, self._num_dst = _ends(edges)
         # For the maximal number of edges: how many are dropped is known only at the end.
-        self._dtype = _id_dtype(max(_ends(edges)), most_rows)
+        self._dtype = array_id_dtype(max(_ends(edges)), most_rows)
         # Every edge is moved twice: to its bucket, and to its place.
         self._tell = Ticks(files.progress, edges.num_edges + most_rows).add
 
@@ -335,9 +338,8 @@ class _Sort:
         indptr.append(np.zeros(1, dtype=self._dtype))
         # Whether edges were already in order. Then positions are ids, and none are stored.
         in_place = True
-        for bucket, blocks, counts in in_order(
-            self._sorted, self._fitting(self._filled()), self._workers
-        ):
+        buckets = self._fitting(self._filled())
+        for bucket, blocks, counts in in_order(self._sorted, buckets, self._workers):
             before = len(indices)
             for src, ids in blocks:
                 if ids is not None:
@@ -352,7 +354,7 @@ class _Sort:
             bucket.remove()
             self._tell(bucket.rows)
         # Perhaps narrower, as edges were dropped.
-        dtype = _id_dtype(max(self._num_src, self._num_dst), len(indices))
+        dtype = array_id_dtype(max(self._num_src, self._num_dst), len(indices))
         for file in (indptr, indices, numbers):
             file.cast(dtype)
         edge_ids = None if in_place else numbers.mapped()
@@ -363,16 +365,13 @@ class _Sort:
     def _filled(self) -> list[_Bucket]:
         """Read all edges once, each into the bucket of its destination."""
         total = self._edges.num_edges
-        sources = range(self._num_src)
-        targets = range(self._num_dst)
         directions = 2 if self._mirrored else 1
-        shift = self._shift(len(targets), total * directions)
-        files = [self._files(len(targets), shift) for _ in range(directions)]
+        shift = self._shift(self._num_dst, total * directions)
+        files = [self._files(self._num_dst, shift) for _ in range(directions)]
         begins = range(0, total, self._chunk)
+        placed = in_order(self._placed(shift), begins, self._workers)
         loops = 0
-        for begin, (groups, found) in zip(
-            begins, in_order(self._placed(shift), begins, self._workers), strict=True
-        ):
+        for begin, (groups, found) in zip(begins, placed, strict=True):
             # Reverse edges are numbered after all edges, in order and without self-loops. The
             # number of earlier loops is known only here, where chunks are in order.
             if self._mirrored and self._width == 3:
@@ -381,25 +380,30 @@ class _Sort:
                 group.append_to(direction)
             loops += found
             self._tell(min(self._chunk, total - begin))
-        return self._buckets(sources, targets, shift, files)
+        return self._buckets(range(self._num_src), range(self._num_dst), shift, files)
 
     def _placed(self, shift: int) -> Callable[[int], tuple[list[_Rows], int]]:
         """A function from a chunk's first edge to its rows by bucket and direction, and loops."""
 
         def run(begin: int) -> tuple[list[_Rows], int]:
-            src, dst = self._edges.read(begin, min(begin + self._chunk, self._edges.num_edges))
-            if not (self._mirrored or self._simple):
-                return [self._by_bucket(self._rows(src, dst, begin), 0, 0, shift)], 0
-            # A self-loop is its own reverse, and is dropped from a simple graph.
-            keep = src != dst
-            sources, targets = src[keep], dst[keep]
-            ends = (sources, targets) if self._simple else (src, dst)
-            rows = self._rows(ends[0], ends[1], begin)
-            groups = [self._by_bucket(rows, 0, 0, shift)]
+            end = min(begin + self._chunk, self._edges.num_edges)
+            src, dst = self._edges.read(begin, end)
+            loops = 0
+            others = (src, dst)
+            if self._mirrored or self._simple:
+                # A self-loop is its own reverse, and is dropped from a simple graph.
+                keep = src != dst
+                others = (src[keep], dst[keep])
+                loops = len(src) - len(others[0])
+            if self._simple:
+                src, dst = others
+            groups = [self._by_bucket(self._rows(src, dst, begin), 0, 0, shift)]
             if self._mirrored:
+                sources, targets = others
                 # Numbered from 0: `_filled` adds the chunk's offset once it is known.
-                groups.append(self._by_bucket(self._rows(targets, sources, 0), 0, 0, shift))
-            return groups, len(src) - len(sources)
+                rows = self._rows(targets, sources, 0)
+                groups.append(self._by_bucket(rows, 0, 0, shift))
+            return groups, loops
 
         return run
 
@@ -438,8 +442,12 @@ class _Sort:
 
     def _divided(self, bucket: _Bucket) -> list[_Bucket]:
         """A bucket divided by destinations, or by the sources of its only destination."""
-        # The edges of a hub alone may exceed memory, so they are divided by source.
-        keys, column = (bucket.dst, 0) if len(bucket.dst) > 1 else (bucket.src, 1)
+        keys = bucket.dst
+        column = 0
+        if len(keys) == 1:
+            # The edges of a hub alone may exceed memory, so they are divided by source.
+            keys = bucket.src
+            column = 1
         shift = self._shift(len(keys), bucket.rows)
         files = self._files(len(keys), shift)
         for rows in bucket.blocks(self._chunk):
@@ -452,7 +460,9 @@ class _Sort:
         # Half full: degrees differ, and an overfull bucket is written again.
         wanted = -(-2 * rows // min(self._most, _BUCKET_ROWS))
         # Overfull buckets are divided at least in two, so that this ends.
-        number = max(2 if rows > self._most else 1, min(_MOST_BUCKETS, wanted))
+        least = 2 if rows > self._most else 1
+        number = max(least, min(_MOST_BUCKETS, wanted))
+        # Both as powers of two, rounded up.
         return max(0, (keys - 1).bit_length() - (number - 1).bit_length())
 
     def _files(self, keys: int, shift: int) -> list[ColumnFile]:
@@ -469,7 +479,8 @@ class _Sort:
             for part in whole:
                 part.close()
             return [_Bucket(src, dst, self._width, whole)]
-        keys = dst if len(dst) > 1 else src
+        by_target = len(dst) > 1
+        keys = dst if by_target else src
         size = 1 << shift
         found = []
         for number, parts in enumerate(zip(*files, strict=True)):
@@ -478,7 +489,7 @@ class _Sort:
                 part.close()
             low = keys.start + number * size
             ids = range(low, min(low + size, keys.stop))
-            ends = (src, ids) if len(dst) > 1 else (ids, dst)
+            ends = (src, ids) if by_target else (ids, dst)
             found.append(_Bucket(*ends, self._width, parts))
         return found
 
@@ -488,7 +499,7 @@ class _Sort:
 
         if self._is_last(bucket):
             return bucket, self._in_blocks(bucket), None
-        rows = bucket.read()
+        rows = bucket.read()  # columns: destination, source, perhaps number
         low = bucket.dst.start
         counts = np.zeros(len(bucket.dst), dtype=np.int64)
         src = np.empty(len(rows), dtype=self._dtype)
@@ -498,13 +509,16 @@ class _Sort:
             del rows  # before the sort takes memory of its own
             keys.sort()
             found = _edge_sort.take_distinct(keys, self._num_src, counts, src)
+            blocks = [(src[:found], None)]
             # A single destination may have several buckets by source; the last ends the row.
-            return bucket, [(src[:found], None)], counts if len(bucket.dst) > 1 else None
+            return bucket, blocks, counts if len(bucket.dst) > 1 else None
+        has_ids = self._width == 3
+        numbers = np.empty(len(rows) if has_ids else 0, dtype=self._dtype)
         # A counting sort is stable: edges of one vertex stay in the order of the file.
-        numbers = np.empty(len(rows) if self._width == 3 else 0, dtype=self._dtype)
         _edge_sort.count_buckets(rows, 0, low, 0, counts)
-        _edge_sort.fill_bucket(rows, low, np.cumsum(counts) - counts, src, numbers)
-        return bucket, [(src, numbers if self._width == 3 else None)], counts
+        begins = np.cumsum(counts) - counts
+        _edge_sort.fill_bucket(rows, low, begins, src, numbers)
+        return bucket, [(src, numbers if has_ids else None)], counts
 
     def _in_blocks(self, bucket: _Bucket) -> Iterator[tuple[Ids, Ids | None]]:
         for rows in bucket.blocks(self._chunk):
@@ -512,10 +526,6 @@ class _Sort:
                 yield rows[:1, 1], None
                 return
             yield rows[:, 1], rows[:, 2] if self._width == 3 else None
-
-
-def _id_dtype(num_nodes: int, num_edges: int) -> np.dtype[Any]:
-    return np.dtype(str(id_dtype(num_nodes, num_edges)).removeprefix("torch."))
 
 
 def _counts_up(ids: Ids, first: int) -> bool:

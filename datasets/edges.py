@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 
@@ -19,6 +21,11 @@ ANY_ID = 10_000_000
 
 # Repeated edges are found by comparing pairs of ids, packed into one int64.
 _SIMPLE_LIMIT = 2**31
+
+
+def array_id_dtype(num_nodes: int, num_edges: int) -> np.dtype[Any]:
+    """:func:`~pagraph.graph.csc.id_dtype` for NumPy."""
+    return np.dtype(str(id_dtype(num_nodes, num_edges)).removeprefix("torch."))
 
 
 def mirror(src: Ids, dst: Ids) -> tuple[Ids, Ids, Ids]:

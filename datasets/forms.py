@@ -374,7 +374,7 @@ def import_graph(
 ) -> Graph:
     """Convert a graph of any supported form to a native folder, atomically, and open it.
 
-    Edges of edge lists, ``.npy`` files and OGB's datasets are sorted in temporary files. Other
+    Edges of edge lists, ``.npy`` files and OGB datasets are sorted in temporary files. Other
     forms are read into memory first.
 
     Args:

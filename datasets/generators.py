@@ -369,15 +369,15 @@ def shop(
     information the accuracy is at most ``persistence``, and a model reaches it if it can tell the
     last period from earlier ones. A higher accuracy means a leak from the future.
 
-    ======== ====================================================================================================
+    ======== =====================================================================================
     table    fields (``time`` in seconds, int64; ``feat`` float32, noise but for products)
-    ======== ====================================================================================================
+    ======== =====================================================================================
     customer ``feat``, ``time`` of the first day
     product  ``feat``; no time
     purchase ``feat``, ``time``
     task     ``time``, ``label`` and masks: the last period is for testing, the one before for
     validation
-    ======== ====================================================================================================
+    ======== =====================================================================================
 
     The edge types are customer/made/purchase, purchase/made_by/customer, product/sold_in/purchase,
     purchase/of/product, and customer/asked/task, without reverse: a question tells nothing. Edge
@@ -397,8 +397,10 @@ def shop(
 
     Example:
         >>> graph = shop(100, seed=1)
-        >>> graph.node_types, sorted(graph.node_fields("task"))
-        (['customer', 'product', 'purchase', 'task'], ['label', 'test_mask', 'time', 'train_mask', 'val_mask'])
+        >>> graph.node_types
+        ['customer', 'product', 'purchase', 'task']
+        >>> sorted(graph.node_fields("task"))
+        ['label', 'test_mask', 'time', 'train_mask', 'val_mask']
     """
     num_customers = as_integer("num_customers", num_customers, least=1)
     seed = as_integers(seed=seed)[0]

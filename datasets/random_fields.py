@@ -53,9 +53,11 @@ class RandomRows:
         out = torch.empty((max(0, end - begin), *self.shape[1:]), dtype=self._drawn, device="cpu")
         array = out.view(-1).numpy()
         first = begin * width
-        for_ranges(
-            len(array), lambda b, e: self._fill(self._key, first + b, *self._options, array[b:e])
-        )
+
+        def fill(low: int, high: int) -> None:
+            self._fill(self._key, first + low, *self._options, array[low:high])
+
+        for_ranges(len(array), fill)
         return out.to(self.dtype)
 
 
@@ -106,7 +108,8 @@ class MaskRows:
 
 
 def _is_before(bits: Tensor, places: Tensor, bound: tuple[int, int]) -> Tensor:
-    return (bits < bound[0]) | ((bits == bound[0]) & (places < bound[1]))
+    number, row = bound
+    return (bits < number) | ((bits == number) & (places < row))
 
 
 def mask_rows(count: int, fractions: tuple[float, float, float], key: int) -> dict[str, MaskRows]:
@@ -117,11 +120,12 @@ def mask_rows(count: int, fractions: tuple[float, float, float], key: int) -> di
     """
     bits = bit_rows(count, key)
     # 1e-9: 0.29 * 100 is slightly below 29 in floats.
-    ends = itertools.accumulate((int(count * fraction + 1e-9) for fraction in fractions), initial=0)
-    bounds = _in_order_at(bits, list(ends))
+    sizes = [int(count * fraction + 1e-9) for fraction in fractions]
+    ends = itertools.accumulate(sizes, initial=0)
+    bounds = itertools.pairwise(_in_order_at(bits, list(ends)))
     return {
-        f"{part}_mask": MaskRows(bits, *pair)
-        for part, pair in zip(PARTS, itertools.pairwise(bounds), strict=True)
+        f"{part}_mask": MaskRows(bits, begin, end)
+        for part, (begin, end) in zip(PARTS, bounds, strict=True)
     }
 
 
@@ -132,17 +136,19 @@ def _in_order_at(bits: RandomRows, ranks: list[int]) -> list[tuple[int, int]]:
     """
     count = bits.shape[0]
     shift = 63 - _BIN_BITS
-    steps = [slice(b, min(b + _ROWS_AT_ONCE, count)) for b in range(0, count, _ROWS_AT_ONCE)]
+    begins = range(0, count, _ROWS_AT_ONCE)
+    steps = [slice(begin, min(begin + _ROWS_AT_ONCE, count)) for begin in begins]
     counts = np.zeros(2**_BIN_BITS, dtype=np.int64)
     for rows in steps:
-        counts += np.bincount((bits[rows] >> shift).numpy(), minlength=len(counts))
+        numbers = (bits[rows] >> shift).numpy()
+        counts += np.bincount(numbers, minlength=len(counts))
     ends = np.cumsum(counts)
     bins = np.searchsorted(ends, ranks, side="right")  # past the end: no bin
     held: list[tuple[int, int]] = []
     for rows in steps:
-        drawn = bits[rows]
-        # Drawn again: cheaper than keeping all numbers in memory.
-        places = torch.isin(drawn >> shift, torch.from_numpy(bins)).nonzero().squeeze(1)
+        drawn = bits[rows]  # again: cheaper than keeping all numbers in memory
+        is_held = torch.isin(drawn >> shift, torch.from_numpy(bins))
+        places = is_held.nonzero().squeeze(1)
         held += zip(drawn[places].tolist(), (places + rows.start).tolist(), strict=True)
     held.sort()
     unheld = np.append(counts, 0)  # counts of bins without a rank
@@ -173,10 +179,12 @@ def for_ranges(
     """
     begins = range(0, total, _RANGE)
     done = 0
-    with ThreadPoolExecutor(max_workers=max(1, min(len(begins), os.cpu_count() or 1))) as pool:
-        futures = {
-            pool.submit(run, b, min(b + _RANGE, total)): min(_RANGE, total - b) for b in begins
-        }
+    workers = max(1, min(len(begins), os.cpu_count() or 1))
+    with ThreadPoolExecutor(workers) as pool:
+        futures = {}
+        for begin in begins:
+            end = min(begin + _RANGE, total)
+            futures[pool.submit(run, begin, end)] = end - begin
         try:
             for future in as_completed(futures):
                 future.result()

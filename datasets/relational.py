@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ..graph.graph import CSC, EdgeType, Graph
 from ..seeds.keys import derive_key
-from ..system.arrays import Array, Int64Array
+from ..system.arrays import Array, Float64Array, Int64Array
 from ..system.progress import Progress
 from .block_models import noisy_features, power_weights
 from .random_fields import bit_rows, label_rows, normal_rows
@@ -50,15 +50,18 @@ def draw_shop(
         ("product", "sold_in", "purchase"): product,
         ("customer", "asked", "task"): asked,
     }
-    csc = {
-        etype: CSC.from_coo(key, np.arange(len(key)), (sizes[etype[0]], sizes[etype[2]]))
-        for etype, key in keys.items()
-    }
+    csc = {}
+    for (source, relation, target), key in keys.items():
+        # Row i of a table refers to key[i].
+        of_table = np.arange(len(key))
+        csc[source, relation, target] = CSC.from_coo(key, of_table, (sizes[source], sizes[target]))
     csc["purchase", "made_by", "customer"] = csc["customer", "made", "purchase"].transpose()
     csc["purchase", "of", "product"] = csc["product", "sold_in", "purchase"].transpose()
     graph = Graph(csc, sizes)
-    bought_at = _whole(period) * PERIOD + 1 + bit_rows(len(period), derive_key(seed, 4))[:] % PERIOD
-    label = _whole(liked[asked, at])
+    second = 1 + bit_rows(len(period), derive_key(seed, 4))[:] % PERIOD
+    bought_at = _whole(period) * PERIOD + second
+    asked_period = _whole(at)
+    question = {"time": asked_period * PERIOD, "label": _whole(liked[asked, at])}
     tables: dict[str, dict[str, Tensor]] = {
         "customer": {
             "time": _whole(first) * PERIOD,
@@ -69,7 +72,7 @@ def draw_shop(
             "time": bought_at,
             "feat": _noise(len(customer), num_features, derive_key(seed, 7)),
         },
-        "task": {"time": _whole(at) * PERIOD, "label": label} | _by_period(_whole(at), num_periods),
+        "task": question | _by_period(asked_period, num_periods),
     }
     for done, (ntype, fields) in enumerate(tables.items(), 1):
         for name, rows in fields.items():
@@ -82,10 +85,7 @@ def draw_shop(
 def _liked_kinds(num_customers: int, num_periods: int, persistence: float, key: int) -> Array:
     """The kind that each customer likes in each period, shape ``(num_customers, num_periods)``,
     bool."""
-    uniform = (
-        bit_rows(num_customers * num_periods, key)[:].numpy().reshape(num_customers, num_periods)
-        / 2.0**63
-    )
+    uniform = _uniform(num_customers * num_periods, key).reshape(num_customers, num_periods)
     changes = uniform >= persistence
     # The first kind is a coin flip; each later one is the parity of changes so far.
     changes[:, 0] = uniform[:, 0] >= 0.5
@@ -95,12 +95,10 @@ def _liked_kinds(num_customers: int, num_periods: int, persistence: float, key: 
 
 def _purchases(first: Ids, num_periods: int, key: int) -> tuple[Ids, Ids]:
     """Customer and period of each purchase, by customer, at least one per period from the first."""
-    rates = np.minimum(power_weights(len(first), _EXPONENT, derive_key(key, 0)), _MOST_PURCHASES)
+    activity = power_weights(len(first), _EXPONENT, derive_key(key, 0))
+    rates = np.minimum(activity, _MOST_PURCHASES)
+    uniform = _uniform(len(first) * num_periods, derive_key(key, 1)).reshape(-1, num_periods)
     # floor(rate + uniform) has mean rate, and is at least 1 like the rates.
-    uniform = (
-        bit_rows(len(first) * num_periods, derive_key(key, 1))[:].numpy().reshape(-1, num_periods)
-        / 2.0**63
-    )
     counts = np.floor(rates[:, None] + uniform).astype(np.int64)
     counts[np.arange(num_periods) < first[:, None]] = 0
     places = np.repeat(np.arange(counts.size), counts.ravel())
@@ -109,7 +107,7 @@ def _purchases(first: Ids, num_periods: int, key: int) -> tuple[Ids, Ids]:
 
 def _bought(kinds: Ids, wanted: Array, key: int) -> Ids:
     """The product of each purchase, drawn by popularity among the wanted kind."""
-    uniform = bit_rows(len(wanted), derive_key(key, 0))[:].numpy() / 2.0**63
+    uniform = _uniform(len(wanted), derive_key(key, 0))
     popularity = power_weights(len(kinds), _EXPONENT, derive_key(key, 1))
     product = np.empty(len(wanted), dtype=np.int64)
     for kind in (0, 1):
@@ -137,6 +135,12 @@ def _by_period(period: Tensor, num_periods: int) -> dict[str, Tensor]:
         "val_mask": period == last - 1,
         "test_mask": period == last,
     }
+
+
+def _uniform(count: int, key: int) -> Float64Array:
+    """Random numbers in [0, 1)."""
+    numbers: Float64Array = bit_rows(count, key)[:].numpy() / 2.0**63
+    return numbers
 
 
 def _whole(values: Array) -> Tensor:

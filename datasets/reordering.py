@@ -118,7 +118,9 @@ def reorder(
         >>> from pagraph import NeighborSampler
         >>> graph = Graph.from_coo([3, 3, 1], [1, 2, 2])
         >>> out = os.path.join(tempfile.mkdtemp(), "out")
-        >>> _ = reorder(graph, out, by="reads", seeds=torch.tensor([2]), sampler=NeighborSampler([1]), batch_size=1)
+        >>> seeds = torch.tensor([2])
+        >>> sampler = NeighborSampler([1])
+        >>> _ = reorder(graph, out, by="reads", seeds=seeds, sampler=sampler, batch_size=1)
         >>> Graph.open(out).ndata["original_id"].tolist()
         [2, 1, 3, 0]
     """

@@ -8,11 +8,11 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from ..graph.graph import Graph, id_dtype
+from ..graph.graph import Graph
 from ..seeds.keys import derive_key
 from ..system.progress import Progress
 from .edge_sort import InFiles, sort_edges
-from .edges import Ids, drop_repeats, graph_of, mirror
+from .edges import Ids, array_id_dtype, drop_repeats, graph_of, mirror
 from .native import Rows
 from .random_fields import for_ranges, label_rows, mask_rows, normal_rows
 
@@ -42,9 +42,10 @@ def _bounds(
     a, b, c, d = probabilities
     bounds = np.empty((scale, 3), dtype=np.uint64)
     for level in range(scale):
-        # Uniform in [-noise, noise). b and c grow by it, so a and d together shrink by twice as
-        # much, in proportion to their sizes.
-        change = noise * (derive_key(key, level) / 2**63 - 1)
+        uniform = derive_key(key, level) / 2**63 - 1  # in [-1, 1)
+        change = noise * uniform
+        # b and c grow by it, so a and d together shrink by twice as much, in proportion to their
+        # sizes.
         keep = 1 - 2 * change / (a + d) if a + d else 1.0
         # `min`: the sum may exceed 1 by rounding. 2**32 is above any 32 random bits.
         upper = np.cumsum([a * keep, b + change, c + change])
@@ -93,9 +94,11 @@ class RmatEdges:
     def in_memory(self, progress: Progress | None, *, undirected: bool, simple: bool) -> Graph:
         """The same graph in memory, drawn in threads."""
         src, dst = self._empty(self.num_edges)
-        for_ranges(
-            self.num_edges, lambda b, e: self._fill(b, src[b:e], dst[b:e]), progress=progress
-        )
+
+        def fill(begin: int, end: int) -> None:
+            self._fill(begin, src[begin:end], dst[begin:end])
+
+        for_ranges(self.num_edges, fill, progress=progress)
         if simple:
             src, dst = drop_repeats(src, dst, self.num_nodes, undirected=undirected)
         if undirected:
@@ -103,7 +106,7 @@ class RmatEdges:
         return graph_of(src, dst, self.num_nodes)
 
     def _empty(self, count: int) -> tuple[Ids, Ids]:
-        dtype = np.dtype(str(id_dtype(self.num_nodes, self.num_edges)).removeprefix("torch."))
+        dtype = array_id_dtype(self.num_nodes, self.num_edges)
         return np.empty(count, dtype=dtype), np.empty(count, dtype=dtype)
 
     def _fill(self, first: int, src: Ids, dst: Ids) -> None:

@@ -140,7 +140,8 @@ class Loader(LoaderControls, Generic[S]):
     Example:
         >>> from pagraph import Graph, Loader, NeighborSampler
         >>> graph = Graph.from_coo([0, 1, 2], [1, 2, 3], ndata={"feat": torch.eye(4)})
-        >>> loader = Loader(graph, torch.tensor([3, 1]), NeighborSampler([2]), fields=["feat"], batch_size=2)
+        >>> seeds = torch.tensor([3, 1])
+        >>> loader = Loader(graph, seeds, NeighborSampler([2]), fields=["feat"], batch_size=2)
         >>> batch = next(iter(loader))
         >>> batch.input_nodes.tolist(), tuple(batch.features["feat"].shape)
         ([3, 1, 2, 0], (4, 4))
@@ -324,8 +325,9 @@ class Loader(LoaderControls, Generic[S]):
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (type(self), self._arguments, self.state_dict())
 
+    # A graph of one vertex type has one plan.
     @property
-    def cache_plan(self) -> CachePlan | CachePlans:  # type: ignore[override]  # of one vertex type there is one plan
+    def cache_plan(self) -> CachePlan | CachePlans:  # type: ignore[override]
         """The static cache's rows, bytes and what they should save, by field; prints as a table.
 
         For a graph of several vertex types there is one for each.

@@ -37,7 +37,9 @@ class WholeStep(Generic[T]):
         >>> from pagraph import Loader, NeighborSampler, WholeStep
         >>> from pagraph.datasets import sbm
         >>> graph = sbm(100)
-        >>> loader = Loader(graph, range(100), NeighborSampler([3]), fields=["feat"], batch_size=40, shapes="fixed")
+        >>> sampler = NeighborSampler([3])
+        >>> options = {"batch_size": 40, "shapes": "fixed"}
+        >>> loader = Loader(graph, range(100), sampler, fields=["feat"], **options)
         >>> step = WholeStep(lambda batch: batch.features["feat"].sum() > 0)
         >>> len([step(batch) for batch in loader])
         3

@@ -92,11 +92,12 @@ def write_dgl(
         partition.graph.csc_of(edge_type).validate()
     numbering = DglNumbering(partition)
     with new_folder(out) as folder:
+        num_parts = partition.num_parts
         files = {}
-        for part in range(partition.num_parts):
+        for part in range(num_parts):
             files[f"part-{part}"] = _write_part(folder, partition, numbering, part, halo_hops)
             if progress is not None:
-                progress(part + 1, partition.num_parts)
+                progress(part + 1, num_parts)
         config = config_of(partition, numbering, graph_name, halo_hops)
         notes = _notes(partition, source, split, Path(out))
         value = {**config, NOTES: notes, **files}
@@ -121,8 +122,9 @@ def check_field_names(graph: Graph) -> None:
     for name in [*graph.node_types, *itertools.chain(*graph.edge_types)]:
         if "/" in name or ":" in name:
             raise ValueError(f"names of types must not contain '/' or ':', got {name!r}")
-    fields = [*map(graph.node_fields, graph.node_types), *map(graph.edge_fields, graph.edge_types)]
-    for name in itertools.chain(*fields):
+    of_nodes = map(graph.node_fields, graph.node_types)
+    of_edges = map(graph.edge_fields, graph.edge_types)
+    for name in itertools.chain(*of_nodes, *of_edges):
         if name == ORIGINAL_ID or "/" in name or ":" in name:
             raise ValueError(
                 f"names of fields must not be {ORIGINAL_ID!r} or contain '/' or ':', got {name!r}"
@@ -159,23 +161,24 @@ class DglNumbering:
         sizes = [torch.bincount(owner, minlength=partition.num_parts) for owner in owners.values()]
         self.node_ranges = dict(zip(owners, _ranges(sizes), strict=True))
         degrees = {}
-        edge_sizes = []
+        edge_sizes = {}
         for edge_type in graph.edge_types:
             counts = torch.diff(graph.csc_of(edge_type).indptr).long()
             degrees[edge_type] = counts
             # An edge belongs to the part of its destination.
             none = torch.zeros_like(sizes[0])
-            edge_sizes.append(none.index_add(0, owners[edge_type[2]], counts))
-        self.edge_ranges = dict(zip(degrees, _ranges(edge_sizes), strict=True))
+            edge_sizes[edge_type] = none.index_add(0, owners[edge_type[2]], counts)
+        ranges = _ranges([*edge_sizes.values()])
+        self.edge_ranges = dict(zip(edge_sizes, ranges, strict=True))
         self.edge_begin: dict[EdgeType, Tensor] = {}
-        for (edge_type, counts), size in zip(degrees.items(), edge_sizes, strict=True):
+        for edge_type, counts in degrees.items():
             owner = owners[edge_type[2]].long()
             order = torch.argsort(owner, stable=True)
             # Within a part, edges of this type are contiguous and sorted by destination. The
             # running sum gives offsets within the type; the ranges give the part's new begin.
             first = torch.tensor(self.edge_ranges[edge_type], device="cpu")[:, 0]
-            shift = first - (size.cumsum(0) - size)
-            begin = counts[order].cumsum(0) - counts[order] + shift[owner[order]]
+            shift = first - _begins(edge_sizes[edge_type])
+            begin = _begins(counts[order]) + shift[owner[order]]
             self.edge_begin[edge_type] = torch.empty_like(counts).index_put_((order,), begin)
 
     def own(self, part: int) -> Tensor:
@@ -186,13 +189,20 @@ class DglNumbering:
         return chosen
 
 
+def _begins(sizes: Tensor) -> Tensor:
+    """Where each of several runs begins, if they follow one another."""
+    return sizes.cumsum(0) - sizes
+
+
 def _ranges(sizes: list[Tensor]) -> list[list[list[int]]]:
     """``[begin, end]`` for each type and part, of a list ordered by part, then by type.
 
     ``sizes`` are the parts' sizes, one tensor for each type.
     """
-    counts = torch.stack(sizes)  # (types, parts); transposed, its flat order is that of the ids
-    ends = counts.T.flatten().cumsum(0).reshape(-1, len(sizes)).T
+    counts = torch.stack(sizes)  # (types, parts)
+    # Transposed, the flat order is that of the ids.
+    ends = counts.T.flatten().cumsum(0)
+    ends = ends.reshape(-1, len(sizes)).T
     ranges: list[list[list[int]]] = torch.stack([ends - counts, ends], 2).tolist()
     return ranges
 
@@ -202,6 +212,7 @@ def config_of(
 ) -> dict[str, Any]:
     """The JSON file's entries about all parts, without their files."""
     graph = partition.graph
+    edge_map = {":".join(etype): ranges for etype, ranges in numbering.edge_ranges.items()}
     return {
         "graph_name": graph_name,
         "num_nodes": graph.num_nodes,
@@ -210,11 +221,9 @@ def config_of(
         "num_parts": partition.num_parts,
         "halo_hops": halo_hops,
         "node_map": numbering.node_ranges,
-        "edge_map": {
-            ":".join(edge_type): ranges for edge_type, ranges in numbering.edge_ranges.items()
-        },
+        "edge_map": edge_map,
         "ntypes": {name: place for place, name in enumerate(graph.node_types)},
-        "etypes": {":".join(edge_type): place for place, edge_type in enumerate(graph.edge_types)},
+        "etypes": {name: place for place, name in enumerate(edge_map)},
     }
 
 
@@ -260,17 +269,18 @@ def part_files(part: int) -> dict[str, str]:
 
 def dgl_part(partition: Partition, numbering: DglNumbering, part: int, halo_hops: int) -> DglPart:
     """The content of a part, with its fields in memory."""
+    graph = partition.graph
     csc, ndata, edata, own_edges = _structure(partition, numbering, part, halo_hops)
     node_fields: dict[str, Tensor] = {}
     for node_type, own in numbering.types.split(numbering.own(part)).items():
-        node_fields |= _rows(node_type, partition.graph.node_fields(node_type), own)
+        node_fields |= _rows(node_type, graph.node_fields(node_type), own)
         if node_type == partition.train_type:
-            node_fields[f"{node_type}/train_mask"] = torch.isin(
-                own, partition.train_of(part), assume_unique=True
-            )
+            train = partition.train_of(part)
+            is_train = torch.isin(own, train, assume_unique=True)
+            node_fields[f"{node_type}/train_mask"] = is_train
     edge_fields: dict[str, Tensor] = {}
     for edge_type, own in own_edges.items():
-        edge_fields |= _rows(":".join(edge_type), partition.graph.edge_fields(edge_type), own)
+        edge_fields |= _rows(":".join(edge_type), graph.edge_fields(edge_type), own)
     return DglPart(csc, ndata, edata, node_fields, edge_fields)
 
 
@@ -289,9 +299,8 @@ def _structure(
         own edges in the whole graph, by edge type.
     """
     own = numbering.own(part)
-    structure = extract_structure(
-        partition.graph, vertices_within(partition.merged, own, halo_hops)
-    )
+    vertices = vertices_within(partition.merged, own, halo_hops)
+    structure = extract_structure(partition.graph, vertices)
     ids = structure.vertices.ids
     places = numbering.types.places(ids)
     edges = [_edges(structure, numbering, edge_type, places) for edge_type in structure.edges]
@@ -300,34 +309,37 @@ def _structure(
     for (edge_type, found), mine in zip(structure.edges.items(), inner, strict=True):
         # In-edges are sorted by destination, and a part's own vertices come first.
         own_edges[edge_type] = found.edge_ids[: int(mine.sum())].long()
+    is_own = torch.arange(len(ids), device="cpu") < len(own)
     ndata = {
         "_ID": numbering.new_ids[ids],
-        "inner_node": (torch.arange(len(ids), device="cpu") < len(own)).to(torch.uint8),
+        "inner_node": is_own.to(torch.uint8),
         "part_id": numbering.owner[ids].long(),
     }
     if partition.graph.is_homogeneous:
         ((src, _, new_ids),) = edges
         edata = {"_ID": new_ids, "inner_edge": inner[0].to(torch.uint8)}
-        edge_ids = torch.arange(len(src), device="cpu")
-        return (structure.csc.indptr.long(), src, edge_ids), ndata, edata, own_edges
-    # DGL reads vertex types as int16 and edge types as int32.
+        csc = (structure.csc.indptr.long(), src, torch.arange(len(src), device="cpu"))
+        return csc, ndata, edata, own_edges
+    # DGL reads vertex types as int16, and edge types as int32.
     node_types = torch.empty(len(ids), dtype=torch.int16, device="cpu")
     for number, place in enumerate(places.values()):
         node_types[place] = number
-    edge_types = []
-    for number, mine in enumerate(inner):
-        edge_types.append(torch.full((len(mine),), number, dtype=torch.int32, device="cpu"))
     # DGL computes an own edge's local id as its new id minus the part's first. So own edges must
     # come first, sorted by type. Within a row DGL wants them sorted by type, too.
-    order = torch.argsort(torch.cat(inner).logical_not(), stable=True)
+    is_inner = torch.cat(inner)
+    order = torch.argsort(is_inner.logical_not(), stable=True)
     src, dst, new_ids = (torch.cat(arrays)[order] for arrays in zip(*edges, strict=True))
+    numbers = torch.arange(len(inner), dtype=torch.int32, device="cpu")
+    counts = torch.tensor([len(mine) for mine in inner], device="cpu")
+    edge_types = numbers.repeat_interleave(counts)
     edata = {
         "_ID": new_ids,
-        "inner_edge": torch.cat(inner)[order].to(torch.uint8),
-        "_TYPE": torch.cat(edge_types)[order],
+        "inner_edge": is_inner[order].to(torch.uint8),
+        "_TYPE": edge_types[order],
     }
     row_order = torch.argsort(dst, stable=True)
-    indptr = torch.searchsorted(dst[row_order], torch.arange(len(ids) + 1, device="cpu"))
+    bounds = torch.arange(len(ids) + 1, device="cpu")
+    indptr = torch.searchsorted(dst[row_order], bounds)
     csc = (indptr, src[row_order], row_order)
     return csc, {**ndata, "_TYPE": node_types}, edata, own_edges
 
@@ -342,14 +354,16 @@ def _edges(
 
     Sources and destinations are numbers over all types of the part.
     """
+    source_type, _, target_type = edge_type
     csc = structure.edges[edge_type].csc
+    src = csc.indices.long()
     dst = csc.destinations().long()
     # An edge has the same rank among the in-edges of its destination and type in the part and in
     # DGL's order.
-    targets = structure.types[edge_type[2]].ids
+    targets = structure.types[target_type].ids
     shift = numbering.edge_begin[edge_type][targets] - csc.indptr[:-1]
     new_ids = torch.arange(csc.num_edges, device="cpu") + shift[dst]
-    return places[edge_type[0]][csc.indices.long()], places[edge_type[2]][dst], new_ids
+    return places[source_type][src], places[target_type][dst], new_ids
 
 
 def _import_dgl() -> Any:
@@ -368,9 +382,11 @@ def _save_graph(
     empty = file.with_suffix(".empty")
     no_ndata = {name: value[:0] for name, value in ndata.items()}
     no_edata = {name: value[:0] for name, value in edata.items()}
-    bare = _write_graph(empty, (indptr[:1], indices[:0], edge_ids[:0]), no_ndata, no_edata)
+    no_csc = (indptr[:1], indices[:0], edge_ids[:0])
+    bare = _write_graph(empty, no_csc, no_ndata, no_edata)
     empty.unlink()
-    _check_size(file, size, bare, [indptr[1:], indices, edge_ids, *ndata.values(), *edata.values()])
+    written = [indptr[1:], indices, edge_ids, *ndata.values(), *edata.values()]
+    _check_size(file, size, bare, written)
 
 
 def _write_graph(
@@ -386,10 +402,12 @@ def _write_graph(
 def _save_tensors(file: Path, tensors: dict[str, Tensor]) -> None:
     save = _import_dgl().data.utils.save_tensors
     size = _write(file, lambda: save(str(file), tensors))
-    # The file's header is 24 bytes. A tensor's: its name and the name's length, five numbers of 8
-    # bytes, and the shape.
-    headers = [8 + len(name.encode()) + 40 + 8 * value.dim() for name, value in tensors.items()]
-    _check_size(file, size, 24 + sum(headers), tensors.values())
+    headers = 24  # bytes of the file's own header
+    for name, value in tensors.items():
+        # The name and its length, five numbers of 8 bytes, and the shape.
+        headers += 8 + len(name.encode())
+        headers += 5 * 8 + 8 * value.dim()
+    _check_size(file, size, headers, tensors.values())
 
 
 def _write(file: Path, write: Callable[[], object]) -> int:

@@ -293,7 +293,8 @@ class PartitionReport:
     def __repr__(self) -> str:
         return (
             f"PartitionReport({self.method}, {self.num_parts} parts, {self.hops} hops, "
-            f"largest part {self.largest_share:.4g} of the graph, replication factor {self.replication_factor:.4g}, "
+            f"largest part {self.largest_share:.4g} of the graph, "
+            f"replication factor {self.replication_factor:.4g}, "
             f"train balance {self.train_balance:.4g})"
         )
 

@@ -55,7 +55,8 @@ class PeakMemory:
     Example:
         >>> with PeakMemory() as memory:
         ...     block = b"1" * 50_000_000
-        >>> memory.use.peak_bytes >= memory.use.before_bytes  # equal where free memory of this process was enough
+        >>> # Equal where free memory of this process was enough.
+        >>> memory.use.peak_bytes >= memory.use.before_bytes
         True
     """
 

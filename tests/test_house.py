@@ -13,8 +13,8 @@ MOST = {
     "ternaries a thousand lines": 27.5,
     "tuple assignments a thousand lines": 6.7,
     "nested ternaries": 0,
-    "lines above 100": 31,
-    "longest line": 122,
+    "lines above 100": 0,
+    "longest line": 100,
     "circles": 0,
 }
 """Figures that may fall. Who lowers one writes the new figure here."""

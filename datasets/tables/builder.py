@@ -9,13 +9,14 @@ import numpy as np
 from torch import Tensor
 
 from ...errors import FormatError
-from ...graph.csc import CSC, id_dtype
+from ...graph.csc import CSC
 from ...graph.graph import EdgeType, Graph
 from ...system.arrays import Array
 from ...system.progress import Progress, Ticks
 from ...system.units import printable
 from ..column_files import Scratch, Store, new_column
 from ..edge_sort import LEAST_ROOM, EdgeColumns, InFiles, sort_edges
+from ..edges import array_id_dtype
 from .choices import check_orphans
 from .connection import Connection, quoted
 from .keys import as_key, missing_from
@@ -81,11 +82,13 @@ class _Builder:
         self._room = room
         self._drops = drops
         self._vertices = {vertex.name: vertex for vertex in schema.vertices}
-        relations = {v.relation for v in schema.vertices} | {k.relation for k in schema.links}
-        self._kinds = Kinds.of(connection, relations)
+        of_vertices = {vertex.relation for vertex in schema.vertices}
+        of_links = {link.relation for link in schema.links}
+        self._kinds = Kinds.of(connection, of_vertices | of_links)
         # Work: rows for their fields, and twice for each key (look-up and sort).
         rows = sum(vertex.rows for vertex in schema.vertices)
-        self._ticks = Ticks(progress, rows + sum(2 * link.count for link in schema.links))
+        keys = sum(link.count for link in schema.links)
+        self._ticks = Ticks(progress, rows + 2 * keys)
 
     def graph(self) -> Graph:
         """Make the graph; edges first, so that dangling keys are found before fields are read."""
@@ -98,7 +101,10 @@ class _Builder:
             numbers = self._numbers(name, to)
             for link in links:
                 csc |= self._csc(link, numbers)
-        in_order = {t: csc[t] for k in self._schema.links for t in (k.edge_type, k.reverse)}
+        in_order = {}
+        for link in self._schema.links:
+            for edge_type in (link.edge_type, link.reverse):
+                in_order[edge_type] = csc[edge_type]
         counts = {vertex.name: vertex.rows for vertex in self._schema.vertices}
         graph = Graph(in_order, counts)
         for vertex in self._schema.vertices:
@@ -114,8 +120,10 @@ class _Builder:
         links = []
         for link in self._schema.links:
             targets = self._numbers(link.target.table, link.target.to)
-            made = (np.count_nonzero(keep) for *_, keep in self._edges(link, targets))
-            links.append(replace(link, count=int(sum(made))))
+            count = 0
+            for _, _, keep in self._edges(link, targets):
+                count += int(np.count_nonzero(keep))
+            links.append(replace(link, count=count))
         return replace(self._schema, links=tuple(links))
 
     def _numbers(self, name: str, to: tuple[str, ...]) -> RowNumbers:
@@ -130,8 +138,10 @@ class _Builder:
 
     def _csc(self, link: Link, targets: RowNumbers) -> dict[EdgeType, CSC]:
         """The CSC of both directions of a link."""
-        ends = (self._vertices[link.source.table].rows, self._vertices[link.target.table].rows)
-        dtype = str(id_dtype(max(ends), max(ends[0], link.count))).removeprefix("torch.")
+        num_src = self._vertices[link.source.table].rows
+        num_dst = self._vertices[link.target.table].rows
+        most_edges = max(num_src, link.count)
+        dtype = array_id_dtype(max(num_src, num_dst), most_edges).name
         src = self._store(dtype)
         dst = self._store(dtype)
         # For a foreign key: the number of edges before each row.
@@ -144,14 +154,14 @@ class _Builder:
             self._ticks.add(len(first))
         for store in (src, dst, starts):
             store.flush()
-        forward = self._sorted(EdgeColumns(ends, src, dst))
+        forward = self._sorted(EdgeColumns((num_src, num_dst), src, dst))
         if not link.source.columns:
             # A row refers to at most one other, so these edges are already in order.
             src.remove()
-            backward = CSC(starts.mapped(), dst.mapped(), ends[1])
+            backward = CSC(starts.mapped(), dst.mapped(), num_dst)
         else:
             starts.remove()
-            backward = self._sorted(EdgeColumns(ends[::-1], dst, src))
+            backward = self._sorted(EdgeColumns((num_dst, num_src), dst, src))
             src.remove()
             dst.remove()
         self._ticks.add(len(forward.indices))
@@ -185,10 +195,9 @@ class _Builder:
                 row += len(last)
             return
         # Two results come in blocks of different sizes, so one of them is stored.
+        sources = self._numbers(link.source.table, link.source.to)
         firsts = self._store("int64")
-        for first in self._numbers(link.source.table, link.source.to).of(
-            link.relation, link.source
-        ):
+        for first in sources.of(link.relation, link.source):
             firsts.append(first)
         firsts.flush()
         for last in targets.of(link.relation, link.target):
@@ -223,7 +232,8 @@ class _Builder:
         fields = graph.node_fields(vertex.name)
         values = ", ".join(column.sql for column in columns)
         query = f"select {values} from {quoted(vertex.relation)}"
-        for batch in self._connection.batches(query) if columns else ():
+        batches = self._connection.batches(query) if columns else ()
+        for batch in batches:
             for store, numbers in zip(stores, batch, strict=True):
                 store.append(numbers.view(store.dtype))
             self._ticks.add(len(batch[0]) // max(columns[0].width, 1))
@@ -270,7 +280,8 @@ class _Builder:
         counts_up = True
         for (keys,) in self._connection.batches(query):
             begin = len(store)
-            counts_up = counts_up and bool((keys == np.arange(begin, begin + len(keys))).all())
+            places = np.arange(begin, begin + len(keys))
+            counts_up = counts_up and bool((keys == places).all())
             store.append(keys)
         if counts_up:
             store.remove()

@@ -155,7 +155,7 @@ def _planned(
             raise FormatError(
                 "source must have a table that refers to another, or to itself, got "
                 f"{len(described)} without a foreign key; "
-                "keys={'TABLE.COLUMN': 'TABLE'} names one"
+                "pass keys={'TABLE.COLUMN': 'TABLE'} to name one"
             )
         asked = None
         if task is not None:

@@ -244,7 +244,7 @@ class _Planning:
             if len(found) > 1:
                 raise ValueError(
                     f"keys: both {found[0]!r} and {found[1]!r} could be the key of "
-                    f"{printable(draft.name)}; keys={{{draft.name!r}: {found[0]!r}}} decides"
+                    f"{printable(draft.name)}; pass keys={{{draft.name!r}: {found[0]!r}}} to choose"
                 )
             if found:
                 self._notes.append(
@@ -266,7 +266,7 @@ class _Planning:
                 got = ", ".join(link.to) or "a table without a primary key"
                 raise FormatError(
                     f"{printable(name)} must refer to columns of {printable(link.table)} that are "
-                    f"read, got {printable(got)}; keys={{{name!r}: None}} makes no edges of it"
+                    f"read, got {printable(got)}; pass keys={{{name!r}: None}} to leave it out"
                 )
 
     def check_keys(self) -> None:
@@ -334,14 +334,14 @@ class _Planning:
                 continue
             self._notes.append(
                 f"{shown} is no key of {printable(target.name)}: {lost:,} of its values, such as "
-                f"{printable(example)}, are not there; "
-                f"keys={{{f'{draft.name}.{name}'!r}: {target.name!r}}} makes it one"
+                f"{printable(example)}, are missing there; "
+                f"pass keys={{{f'{draft.name}.{name}'!r}: {target.name!r}}} to make it one"
             )
         if len(fitting) > 1:
             one, other = fitting[0].name, fitting[1].name
             raise ValueError(
                 f"keys: {printable(f'{draft.name}.{name}')} could refer to {one!r} and to "
-                f"{other!r}; keys={{{f'{draft.name}.{name}'!r}: {one!r}}} decides"
+                f"{other!r}; pass keys={{{f'{draft.name}.{name}'!r}: {one!r}}} to choose"
             )
         for target in fitting:
             draft.links.append(ForeignKey((name,), target.name, target.key))
@@ -372,8 +372,8 @@ class _Planning:
             if len(found) > 1:
                 unclear.append(
                     f"both {found[0]!r} and {found[1]!r} could be the time of "
-                    f"{printable(draft.name)}; times={{{draft.name!r}: {found[0]!r}}} decides, "
-                    f"times={{{draft.name!r}: None}} takes neither"
+                    f"{printable(draft.name)}; pass times={{{draft.name!r}: {found[0]!r}}} to "
+                    f"choose, times={{{draft.name!r}: None}} to take neither"
                 )
             elif found:
                 draft.time = found[0]

@@ -360,7 +360,7 @@ def _deliver(
 
 def _fetch_by_program(
     program: DeviceProgram,
-    long_way: Callable[[Sampled, EpochRecorder, Windows | None], Fetched],
+    by_kernels: Callable[[Sampled, EpochRecorder, Windows | None], Fetched],
     sampled: Sampled,
     recorder: EpochRecorder,
     windows: Windows | None,
@@ -369,14 +369,14 @@ def _fetch_by_program(
     begin = time.perf_counter_ns()
     begun = None if windows is not None else program.send(sampled, recorder)
     if begun is None:
-        return long_way(sampled, recorder, windows)
+        return by_kernels(sampled, recorder, windows)
     recorder.spent("fetching", begin)
     return begun
 
 
 def _deliver_program(
     program: DeviceProgram,
-    long_way: Callable[[Sampled, EpochRecorder, Windows | None], Fetched],
+    by_kernels: Callable[[Sampled, EpochRecorder, Windows | None], Fetched],
     deliver: Callable[[Fetched, EpochRecorder], Any],
     prepared: Begun | Fetched,
     recorder: EpochRecorder,
@@ -393,7 +393,7 @@ def _deliver_program(
         sampled = prepared.origin
         if program.samples:
             sampled = program.source.sample(sampled, recorder)
-        prepared = long_way(sampled, recorder, None)
+        prepared = by_kernels(sampled, recorder, None)
     if program.samples and program.learns:
         program.learn(program.source.words(prepared.batch))
     return deliver(prepared, recorder)

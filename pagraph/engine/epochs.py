@@ -369,7 +369,7 @@ def _start(
 
     if program.is_ready():
         return enqueued()
-    return Relay(threaded(islice(tickets, program.first_long_way)), enqueued)
+    return Relay(threaded(islice(tickets, program.batches_by_kernels)), enqueued)
 
 
 def _begin(program: DeviceProgram, recorder: EpochRecorder, item: tuple[int, Any]) -> Begun | None:

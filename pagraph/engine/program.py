@@ -262,7 +262,7 @@ class DeviceProgram:
         return f"batches are one launch, each in {bytes_text(recording.nbytes)} of its own"
 
     @property
-    def first_long_way(self) -> int:
+    def batches_by_kernels(self) -> int:
         """Batches to make kernel by kernel before the next call of :meth:`is_ready`."""
         return max(_SETTLING, 0 if self._sizes else _LEARNED - len(self._learned))
 

@@ -40,13 +40,14 @@ class Tally:
 
     def cut(self, rankings: Mapping[str, Ranking]) -> Cut:
         """Take the best vertices that each budget buys."""
+        rows = self.sizes.rows
         segments = {}
         places = {}
-        for ntype, bought in self.sizes.rows.divide(rankings, self.budgets).items():
+        for ntype, bought in rows.divide(rankings, self.budgets).items():
             # Budgets often buy the same number of a type. Counts are summed between different ones.
             ends, where = np.unique(bought, return_inverse=True)
             places[ntype] = where.reshape(-1)
-            segments[ntype] = _numbered(rankings[ntype].ids, ends, self.sizes.rows.num_nodes[ntype])
+            segments[ntype] = _numbered(rankings[ntype].ids, ends, rows.num_nodes[ntype])
         return Cut(segments, places)
 
     def add(self, counts: AccessCounts, cuts: Mapping[str, Cut]) -> None:
@@ -75,12 +76,12 @@ class Tally:
         # The oracle is cut by the reads that are to be predicted. Adaptive is cut for each epoch.
         known = {ORACLE, *self._predicted} - {ADAPTIVE}
         unknown = [policy for policy in cuts if policy not in known]
-        reads = np.float64(
-            sum(float(expected[ntype].sum()) for ntype in self.sizes.rows.cached_types)
-        )
+        by_type = [float(expected[ntype].sum()) for ntype in self.sizes.rows.cached_types]
+        reads = np.float64(sum(by_type))
         predicted = pool.map(lambda policy: cuts[policy].hits(expected), unknown)
         for policy, hits in zip(unknown, predicted, strict=True):
-            self._predicted.setdefault(policy, []).append(_ratio(hits.sum((0, 2)), reads))
+            rates = _ratio(hits.sum((0, 2)), reads)
+            self._predicted.setdefault(policy, []).append(rates)
 
     @property
     def policies(self) -> list[str]:
@@ -90,8 +91,8 @@ class Tally:
     @property
     def reads_by_hop(self) -> list[float]:
         """Rows of input nodes that an epoch reads of cacheable types, by hop."""
-        # (epochs, types, hops): the mean over epochs, the sum over types.
-        return [float(reads) for reads in np.mean(self._reads, 0).sum(0)]
+        mean = np.mean(self._reads, 0)  # (types, hops)
+        return [float(reads) for reads in mean.sum(0)]
 
     @property
     def bytes_read(self) -> int | None:
@@ -103,53 +104,71 @@ class Tally:
         return [record for policy in policies for record in self._records(policy, places)]
 
     def _records(self, policy: str, places: Sequence[int]) -> list[CurveRecord]:
+        every_hit = np.stack(self._hits[policy])  # (epochs, types, budgets, hops)
+        every_read = np.stack(self._reads)  # (epochs, types, hops)
+        hits_by_epoch = every_hit.sum((1, 3))
+        reads_by_epoch = every_read.sum((1, 2))
+        by_epoch = _ratio(hits_by_epoch, reads_by_epoch[:, None])
         # The first epoch of "adaptive" is degree's, from which it learns.
         first = 1 if policy == ADAPTIVE else 0
         settled = slice(first, None)
-        every_hit = np.stack(self._hits[policy])  # (epochs, types, budgets, hops)
-        every_read = np.stack(self._reads)  # (epochs, types, hops)
-        by_epoch = _ratio(every_hit.sum((1, 3)), every_read.sum((1, 2))[:, None])
-        hits = every_hit[settled]
-        best = np.stack(self._hits[ORACLE])[settled]
-        reads = every_read[settled]
-        rates = _ratio(hits.sum((0, 1, 3)), reads.sum())
-        oracle = _ratio(best.sum((0, 1, 3)), reads.sum())
-        by_hop = _ratio(hits.sum((0, 1)), reads.sum((0, 1)))
+        epochs = len(every_read[settled])
+        # Sums over these epochs: (types, budgets, hops) of hits, (types, hops) of reads.
+        hits = every_hit[settled].sum(0)
+        best = np.stack(self._hits[ORACLE])[settled].sum(0)
+        reads = every_read[settled].sum(0)
+        rates = _ratio(hits.sum((0, 2)), reads.sum())
+        oracle = _ratio(best.sum((0, 2)), reads.sum())
+        by_hop = _ratio(hits.sum(0), reads.sum(0))
         predicted = None
         if policy in self._predicted:
             predicted = np.mean(self._predicted[policy][settled], 0).tolist()
+        every = self._bytes_moved(reads, epochs)
         rows = self.sizes.rows
         records = []
         for place in places:
             budget = self.budgets[place]
-            moved = self._bytes_moved((reads - hits[:, :, place]).sum(0), len(reads))
-            least = self._bytes_moved((reads - best[:, :, place]).sum(0), len(reads))
+            num_rows = rows.rows(budget)
+            moved = self._bytes_moved(reads - hits[:, place], epochs)
+            least = self._bytes_moved(reads - best[:, place], epochs)
             predicted_rate = None if predicted is None else predicted[place]
             record = CurveRecord(
                 policy,
-                rows.rows(budget) / max(1, rows.vertices),
-                rows.rows(budget),
+                num_rows / max(1, rows.vertices),
+                num_rows,
                 rows.nbytes(budget),
                 hit_rate=float(rates[place]),
                 hit_rate_by_epoch=by_epoch[:, place].tolist(),
                 hit_rate_by_hop=by_hop[place].tolist(),
-                hit_rate_by_field=self._by_field(hits[:, :, place].sum(0), reads.sum(0)),
+                hit_rate_by_field=self._by_field(hits[:, place], reads),
                 bytes_moved=moved,
                 predicted_hit_rate=predicted_rate,
                 oracle_hit_rate=float(oracle[place]),
-                share_of_oracle=self._share(rates[place], oracle[place], moved, least, reads),
+                share_of_oracle=self._share(rates[place], oracle[place], moved, least, every),
                 oracle_bytes_moved=least,
             )
             records.append(record)
         return records
 
     def _share(
-        self, rate: float, oracle: float, moved: int | None, least: int | None, reads: Array
+        self,
+        rate: float,
+        oracle: float,
+        moved: int | None,
+        least: int | None,
+        every: int | None,
     ) -> float:
-        """What a cache serves / what the oracle's does, in bytes if there are several types."""
+        """What a cache serves / what the oracle's does, in bytes if there are several types.
+
+        Args:
+            rate: Hit rate of the cache.
+            oracle: Hit rate of the oracle's.
+            moved: Bytes that an epoch moves with the cache.
+            least: Bytes that it moves with the oracle's.
+            every: Bytes that it moves without one.
+        """
         # A cache of several types is filled by bytes saved per byte held, so that its hit rate in
         # rows may be above the oracle's.
-        every = self._bytes_moved(reads.sum(0), len(reads))
         several = len(self.sizes.rows.cached_types) > 1
         if several and every and moved is not None and least is not None:
             rate = every - moved
@@ -159,23 +178,29 @@ class Tally:
 
     def _by_field(self, hits: Array, reads: Array) -> dict[str, float]:
         """Hit rates of all fields, from hits and reads by type and hop."""
+        sizes = self.sizes
         rates = {}
-        # Labels are read for the seeds, which are hop 0. Inputs are read for all hops.
-        for t, ntype in enumerate(self.sizes.rows.cached_types):
-            for name in self.sizes.inputs.get(ntype, ()):
-                rates[self.sizes.key(ntype, name)] = float(_ratio(hits[t].sum(), reads[t].sum()))
-            for name in self.sizes.labels.get(ntype, ()):
-                rates[self.sizes.key(ntype, name)] = float(_ratio(hits[t, 0], reads[t, 0]))
+        for t, ntype in enumerate(sizes.rows.cached_types):
+            # Labels are read for the seeds, which are hop 0. Inputs are read for all hops.
+            of_inputs = float(_ratio(hits[t].sum(), reads[t].sum()))
+            of_labels = float(_ratio(hits[t, 0], reads[t, 0]))
+            for name in sizes.inputs.get(ntype, ()):
+                rates[sizes.key(ntype, name)] = of_inputs
+            for name in sizes.labels.get(ntype, ()):
+                rates[sizes.key(ntype, name)] = of_labels
         return rates
 
     def _bytes_moved(self, misses: Array, epochs: int) -> int | None:
         """Bytes per epoch, from the misses of ``epochs`` epochs by type and hop."""
-        if self.sizes.rows.row_bytes is None:
+        sizes = self.sizes
+        if sizes.rows.row_bytes is None:
             return None
         moved = 0
-        for t, ntype in enumerate(self.sizes.rows.cached_types):
-            moved += int(misses[t].sum()) * sum(self.sizes.inputs.get(ntype, {}).values())
-            moved += int(misses[t, 0]) * sum(self.sizes.labels.get(ntype, {}).values())
+        for t, ntype in enumerate(sizes.rows.cached_types):
+            input_bytes = sum(sizes.inputs.get(ntype, {}).values())
+            label_bytes = sum(sizes.labels.get(ntype, {}).values())
+            moved += int(misses[t].sum()) * input_bytes
+            moved += int(misses[t, 0]) * label_bytes
         return round(moved / epochs)
 
 
@@ -218,7 +243,8 @@ class Cut:
             of_type = counts[ntype]
             dtype = np.float64 if of_type.dtype.kind == "f" else np.int64
             # A row for each different budget, and one for the vertices that none buys.
-            sums = np.zeros((int(places.max()) + 2, of_type.shape[1]), dtype)
+            num_segments = int(places.max()) + 2
+            sums = np.zeros((num_segments, of_type.shape[1]), dtype)
             _hits.add_segments(self.segments[ntype], of_type, sums)
             # A budget buys all that smaller ones buy.
             hits.append(sums.cumsum(0)[places])

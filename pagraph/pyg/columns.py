@@ -93,25 +93,24 @@ class FrameColumns:
             names[kind] = list(columns)
             features[kind] = self._together(package, part, list(columns.values()))
         kinds = package.data.stats.StatType
-        stats = {
-            name: {kinds(kind): value for kind, value in found.items()}
-            for name, found in self.stats.items()
-        }
+        stats = {}
+        for name, found in self.stats.items():
+            stats[name] = {kinds(kind): value for kind, value in found.items()}
         return package.TensorFrame(features, names), stats
 
     def _together(self, package: ModuleType, part: str, columns: list[Tensor]) -> Any:
         """The columns of a part, stacked; a single column is not copied."""
-        if part == "embedding":
-            ends = np.cumsum([0, *(column.shape[1] for column in columns)])
-            rows = columns[0] if len(columns) == 1 else torch.cat(columns, dim=1)
-            offset = torch.from_numpy(ends)
-            return package.data.MultiEmbeddingTensor(self.count, len(columns), rows, offset)
-        return columns[0].unsqueeze(1) if len(columns) == 1 else torch.stack(columns, dim=1)
+        first, *others = columns
+        if part != "embedding":
+            return torch.stack(columns, dim=1) if others else first.unsqueeze(1)
+        rows = torch.cat(columns, dim=1) if others else first
+        return _embeddings(package, rows, [column.shape[1] for column in columns])
 
     def _add(self, name: str, values: Any, note: FieldNote) -> None:
         """Add a field as a column, if PyTorch Frame has a semantic type for it."""
-        is_number = values.dim() == 1 and not values.dtype.is_complex
-        if values.dim() == 2 and values.shape[1] and not values.dtype.is_complex:
+        is_real = not values.dtype.is_complex
+        is_number = values.dim() == 1 and is_real
+        if values.dim() == 2 and values.shape[1] and is_real:
             self._put_embedding(name, materialized(values))
         elif is_number and note.unit:
             self._put_times(name, materialized(values), note.unit)
@@ -149,9 +148,10 @@ class FrameColumns:
     def _put_codes(self, name: str, codes: Tensor, words: tuple[Any, ...]) -> None:
         """Add codes ordered by frequency, on which PyTorch Frame's encoders rely (0: most)."""
         known = codes[codes >= 0]
-        if len(known) and int(known.max()) >= len(words):
+        largest = int(known.max()) if len(known) else -1
+        if largest >= len(words):
             raise ValueError(
-                f"field {name!r} must hold codes of its {len(words)} words, got {int(known.max())}"
+                f"field {name!r} must hold codes of its {len(words)} words, got {largest}"
             )
         counts = torch.bincount(known, minlength=len(words))
         order = counts.argsort(descending=True, stable=True)
@@ -160,7 +160,8 @@ class FrameColumns:
         places[order] = torch.arange(len(words), device="cpu")
         rows = places[codes.clamp(min=-1)]
         listed = [words[code] for code in order.tolist()]
-        self._put("categorical", name, rows, {"COUNT": (listed, counts[order].tolist())})
+        stats = {"COUNT": (listed, counts[order].tolist())}
+        self._put("categorical", name, rows, stats)
 
     def _put_times(self, name: str, times: Tensor, unit: str) -> None:
         self._put("timestamp", name, calendar(times, unit), _stats_of_times(times, unit))
@@ -232,23 +233,23 @@ def parts_of(frame: Any, stats: Any) -> tuple[dict[str, tuple[Tensor, FieldNote]
     known = stats if isinstance(stats, dict) else {}
     parts = {}
     for part, rows in dense_parts(frame):
-        names = [Y] if part == Y else frame.col_names_dict[part]
-        widths = [1] * len(names)
-        offset = None if part == Y else getattr(frame.feat_dict[part], "offset", None)
+        names = [Y]
+        offset = None
+        if part != Y:
+            names = frame.col_names_dict[part]
+            offset = getattr(frame.feat_dict[part], "offset", None)
         # Only embeddings have columns of several widths.
-        if offset is not None:
-            widths = offset.diff().tolist()
-        columns = tuple(
-            FrameColumn(name, width, _as_json(known.get(name, {})))
-            for name, width in zip(names, widths, strict=True)
-        )
-        parts[part_name(part)] = rows, FieldNote(frame=columns)
+        widths = [1] * len(names) if offset is None else offset.diff().tolist()
+        columns = []
+        for name, width in zip(names, widths, strict=True):
+            columns.append(FrameColumn(name, width, _as_json(known.get(name, {}))))
+        parts[part_name(part)] = rows, FieldNote(frame=tuple(columns))
     left = [part_name(part) for part in frame.feat_dict if part_name(part) not in parts]
     return parts, left
 
 
-def frames_of(fields: Fields, count: int) -> dict[str, tuple[Any, dict[str, dict[Any, Any]]]]:
-    """The frames that are stored in fields of ``count`` vertices, with statistics, by attribute.
+def frames_of(fields: Fields) -> dict[str, tuple[Any, dict[str, dict[Any, Any]]]]:
+    """The frames that are stored in vertices' fields, with statistics, by attribute.
 
     Empty if PyTorch Frame is not installed.
 
@@ -267,14 +268,14 @@ def frames_of(fields: Fields, count: int) -> dict[str, tuple[Any, dict[str, dict
         package = import_frame()
     except MissingDependencyError:
         return {}
-    return {
-        attribute: _frame_of_parts(package, fields, parts, count)
-        for attribute, parts in found.items()
-    }
+    made = {}
+    for attribute, parts in found.items():
+        made[attribute] = _frame_of_parts(package, fields, parts)
+    return made
 
 
 def _frame_of_parts(
-    package: ModuleType, fields: Fields, parts: dict[str, str], count: int
+    package: ModuleType, fields: Fields, parts: dict[str, str]
 ) -> tuple[Any, dict[str, dict[Any, Any]]]:
     """A frame over the fields that are its parts, without a copy, and its statistics."""
     features: dict[Any, Any] = {}
@@ -296,12 +297,16 @@ def _frame_of_parts(
         names[kind] = [column.name for column in columns]
         features[kind] = rows
         if part == "embedding":
-            offset = torch.from_numpy(np.cumsum([0, *widths]))
-            made = package.data.MultiEmbeddingTensor(count, len(columns), rows, offset)
-            features[kind] = made
+            features[kind] = _embeddings(package, rows, widths)
         for column in columns:
             stats[column.name] = _from_json(package, column.stats)
     return package.TensorFrame(features, names, target), stats
+
+
+def _embeddings(package: ModuleType, rows: Tensor, widths: list[int]) -> Any:
+    """Columns of embeddings, which follow one another in ``rows``."""
+    offset = torch.from_numpy(np.cumsum([0, *widths]))
+    return package.data.MultiEmbeddingTensor(len(rows), len(widths), rows, offset)
 
 
 def _as_json(stats: Any) -> dict[str, Any]:
@@ -319,7 +324,8 @@ def _plain(value: Any) -> Any:
         return [_plain(each) for each in value]
     if isinstance(value, float) and not np.isfinite(value):
         return None
-    return value if isinstance(value, bool | int | float | str) or value is None else str(value)
+    is_json = value is None or isinstance(value, bool | int | float | str)
+    return value if is_json else str(value)
 
 
 def _from_json(package: ModuleType, stats: Any) -> dict[Any, Any]:

@@ -59,13 +59,15 @@ def link_batch(view: Any, output: Any, reading: Reading, rows: Mapping[Name, Ten
         batch.put(links, dict(zip(names, output.metadata, strict=False)))
         return batch.data
     input_id, src_index, dst_pos_index, dst_neg_index, seed_time, *_ = output.metadata
-    # Drop the data's own, which are of all links.
-    own = {"edge_label_index": None, "edge_label_time": None}
-    batch.put(links, {"input_id": input_id} | (own if links in reading.stores else {}))
-    sources, targets = (links, links) if links is None else (links[0], links[-1])
+    batch.put(links, {"input_id": input_id})
+    if links in reading.stores:
+        # Drop the data's own, which are of all links.
+        batch.put(links, {"edge_label_index": None, "edge_label_time": None})
+    sources = None if links is None else links[0]
+    targets = None if links is None else links[-1]
     batch.put(sources, {"src_index": src_index, "seed_time": seed_time})
-    ends = {"dst_pos_index": dst_pos_index, "dst_neg_index": dst_neg_index}
-    batch.put(targets, ends | {"seed_time": seed_time})
+    batch.put(targets, {"dst_pos_index": dst_pos_index, "dst_neg_index": dst_neg_index})
+    batch.put(targets, {"seed_time": seed_time})
     return batch.data
 
 
@@ -75,7 +77,9 @@ def rows_of(rows: Mapping[Name, Tensor], name: str, value: Any, index: Tensor, d
     # With as many vertices as edges, they may have been read for the other.
     if known is not None and dim == 0 and len(known) == len(index):
         return known
-    return select(value, index.to(value.device) if isinstance(value, Tensor) else index, dim=dim)
+    if isinstance(value, Tensor):
+        index = index.to(value.device)
+    return select(value, index, dim=dim)
 
 
 def _is_of(data: Any, output: Any) -> bool:
@@ -109,7 +113,8 @@ class _Batch:
         if self._is_hetero:
             # Types that no hop has reached are empty, as in PyG.
             nodes = _with_all(self.data.node_types, nodes)
-            edges = _with_all(self.data.edge_types, edges) if output.edge is not None else {}
+            if output.edge is not None:
+                edges = _with_all(self.data.edge_types, edges)
             for key in [*nodes, *edges]:
                 if key not in self._stores:
                     self._stores[key] = self.data[key]  # PyG makes it
@@ -134,7 +139,9 @@ class _Batch:
     def put(self, key: Any, values: Mapping[str, Any]) -> None:
         """Set attributes that are not properties of PyG's classes; None deletes one."""
         store = self._stores.get(key)
-        mapping = (self.data[key] if store is None else store)._mapping
+        if store is None:
+            store = self.data[key]
+        mapping = store._mapping
         for name, value in values.items():
             if value is None:
                 mapping.pop(name, None)
@@ -158,7 +165,7 @@ class _Batch:
             value = store._mapping[name]
             by_edge = reading.levels is not None and (key, name) in reading.levels.by_edge
             index = edges.get(key) if by_edge else nodes[key]
-            if by_edge and index is not None and self._permutations is not None:
+            if by_edge and index is not None:
                 index = self._permuted(key, index, value)
             if index is None:
                 self.put(key, {name: None})
@@ -167,9 +174,10 @@ class _Batch:
             # The parts of a frame that were not read are on the CPU.
             if isinstance(value, Gathered) and dim == 0:
                 # As PyG's function has it, without the call.
-                store._mapping[name] = value[index if index.is_cpu else index.cpu()]
+                store._mapping[name] = value[index.cpu()]
             else:
-                store._mapping[name] = index_select(value, _beside(index, value), dim=dim)
+                index = _beside(index, value)
+                store._mapping[name] = index_select(value, index, dim=dim)
 
     def _permuted(self, key: Any, edge: Tensor, value: Any = None) -> Tensor:
         """Edge ids in the numbering of the user's data."""
@@ -178,7 +186,8 @@ class _Batch:
             order = order.get(key)
         if order is None:
             return edge
-        return _beside(order, value)[_beside(edge, value).to(torch.int64)]
+        positions = _beside(edge, value).to(torch.int64)
+        return _beside(order, value)[positions]
 
     def _put_edges(
         self, rows: dict[Any, Tensor], cols: dict[Any, Tensor], edges: Mapping[Any, Tensor]
@@ -191,11 +200,13 @@ class _Batch:
             store = self._stores[key]
             mapping = store._mapping
             ends = rows[key], cols[key]
-            if (whole := mapping.get("edge_index")) is not None:
+            whole = mapping.get("edge_index")
+            if whole is not None:
                 joined = stacked(*ends)
                 # Edges that a device sampled stay there.
-                is_apart = joined.is_cpu and not whole.is_cpu
-                mapping["edge_index"] = joined.to(whole.device) if is_apart else joined
+                if joined.is_cpu and not whole.is_cpu:
+                    joined = joined.to(whole.device)
+                mapping["edge_index"] = joined
             if "adj_t" in mapping:
                 # By PyG, from a store that has only `adj_t`.
                 alone = object.__new__(type(store))

@@ -43,8 +43,15 @@ import_pyg()
 from torch_geometric.data import Data, Dataset, EdgeAttr, HeteroData, TensorAttr  # noqa: E402
 from torch_geometric.data.data import DataEdgeAttr, DataTensorAttr  # noqa: E402
 from torch_geometric.data.graph_store import EdgeLayout  # noqa: E402
-from torch_geometric.data.storage import BaseStorage, EdgeStorage, GlobalStorage, NodeStorage  # noqa: E402
-from torch_geometric.typing import SparseTensor  # noqa: E402  (torch-sparse's, or PyG's own that nobody has)
+from torch_geometric.data.storage import (  # noqa: E402
+    BaseStorage,
+    EdgeStorage,
+    GlobalStorage,
+    NodeStorage,
+)
+
+# torch-sparse's; without torch-sparse a class of PyG's that has no objects.
+from torch_geometric.typing import SparseTensor  # noqa: E402
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
@@ -260,7 +267,7 @@ def _filled(data: Data | HeteroData, graph: Graph, *, frames: bool = False) -> D
         store = data._store if isinstance(data, Data) else data[ntype]
         fields = graph.node_fields(ntype)
         moved: set[str] = set()
-        stored = frames_of(fields, graph.num_nodes_of(ntype))
+        stored = frames_of(fields)
         for attribute, (frame, stats) in stored.items():
             store[attribute] = frame
             store.col_stats = stats

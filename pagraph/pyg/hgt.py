@@ -149,7 +149,9 @@ class HGTLoader(Pipelined[HeteroData], _pyg.HGTLoader):
         >>> data = HeteroData()
         >>> data["paper"].x, data["author"].x = torch.arange(3.0), torch.arange(2.0)
         >>> data["author", "writes", "paper"].edge_index = torch.tensor([[0, 0, 1], [0, 1, 2]])
-        >>> batch = next(iter(HGTLoader(data, num_samples=[2], input_nodes=("paper", [2, 0]), batch_size=2)))
+        >>> seeds = ("paper", [2, 0])
+        >>> loader = HGTLoader(data, num_samples=[2], input_nodes=seeds, batch_size=2)
+        >>> batch = next(iter(loader))
         >>> batch["paper"].n_id.tolist(), batch["author"].n_id.tolist()
         ([2, 0], [1, 0])
     """

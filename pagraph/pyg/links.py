@@ -110,7 +110,8 @@ class HardNegatives(NegativeSampling):
         >>> from pagraph.pyg import HardNegatives, LinkNeighborLoader
         >>> from torch_geometric.data import Data
         >>> data = Data(edge_index=torch.tensor([[0, 0, 1], [1, 2, 2]]), num_nodes=3)
-        >>> loader = LinkNeighborLoader(data, [1], torch.tensor([[0], [1]]), neg_sampling=HardNegatives("binary"))
+        >>> pairs = torch.tensor([[0], [1]])
+        >>> loader = LinkNeighborLoader(data, [1], pairs, neg_sampling=HardNegatives("binary"))
         >>> batch = next(iter(loader))
         >>> batch.n_id[batch.edge_label_index].tolist(), batch.edge_label.tolist()
         ([[0, 0], [1, 0]], [1.0, 0.0])

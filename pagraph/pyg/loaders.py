@@ -161,7 +161,8 @@ class NeighborLoader(Pipelined[D], _pyg.NeighborLoader):
         >>> import torch
         >>> from pagraph.pyg import NeighborLoader
         >>> from torch_geometric.data import Data
-        >>> data = Data(x=torch.arange(4.0).view(4, 1), edge_index=torch.tensor([[0, 1, 2], [1, 2, 3]]))
+        >>> edges = torch.tensor([[0, 1, 2], [1, 2, 3]])
+        >>> data = Data(x=torch.arange(4.0).view(4, 1), edge_index=edges)
         >>> loader = NeighborLoader(data, [2, 2], input_nodes=[2, 3], batch_size=1)
         >>> [batch.n_id.tolist() for batch in loader]
         [[2, 1, 0], [3, 2, 1]]
@@ -389,7 +390,8 @@ class LinkNeighborLoader(Pipelined[D], _pyg.LinkNeighborLoader):
         >>> import torch
         >>> from pagraph.pyg import LinkNeighborLoader
         >>> from torch_geometric.data import Data
-        >>> data = Data(x=torch.arange(4.0).view(4, 1), edge_index=torch.tensor([[0, 1, 2], [1, 2, 3]]))
+        >>> edges = torch.tensor([[0, 1, 2], [1, 2, 3]])
+        >>> data = Data(x=torch.arange(4.0).view(4, 1), edge_index=edges)
         >>> loader = LinkNeighborLoader(data, [1], neg_sampling="binary", batch_size=2)
         >>> [batch.edge_label.tolist() for batch in loader]
         [[1.0, 1.0, 0.0, 0.0], [1.0, 0.0]]

@@ -253,8 +253,10 @@ class GraphSAINTNodeSampler(GraphSAINTSampler, _pyg.GraphSAINTNodeSampler):
         >>> import torch
         >>> from pagraph.pyg import GraphSAINTNodeSampler
         >>> from torch_geometric.data import Data
-        >>> data = Data(x=torch.arange(4.0).view(4, 1), edge_index=torch.tensor([[0, 1, 2], [1, 2, 0]]))
-        >>> [batch.x.view(-1).tolist() for batch in GraphSAINTNodeSampler(data, batch_size=50, num_steps=2)]
+        >>> edges = torch.tensor([[0, 1, 2], [1, 2, 0]])
+        >>> data = Data(x=torch.arange(4.0).view(4, 1), edge_index=edges)
+        >>> loader = GraphSAINTNodeSampler(data, batch_size=50, num_steps=2)
+        >>> [batch.x.view(-1).tolist() for batch in loader]
         [[0.0, 1.0, 2.0], [0.0, 1.0, 2.0]]
     """
 

@@ -218,8 +218,10 @@ class KeyedSampler(BaseSampler):
     def begins(
         self, inputs: NodeSamplerInput
     ) -> tuple[Tensor | dict[str, Tensor], dict[str, Tensor] | None]:
-        """The seeds of a batch, by type where there are several, and their times, if edges are drawn
-        by time and any were given."""
+        """The seeds of a batch, by type where there are several, and their times.
+
+        The times are None if edges are not drawn by time, or none were given.
+        """
         return {inputs.input_type: inputs.node} if self.is_hetero else inputs.node, None
 
     def _more(self, inputs: NodeSamplerInput) -> dict[str, Any]:

@@ -369,7 +369,7 @@ class SubgraphSource:
         return Sampled(prepared, reading.reads, ready)
 
     def begin(self, ticket: Ticket) -> Wanted | None:
-        """See ``ProgramSource``: the input vertices, their ``input_id``, and their times, if any."""
+        """See ``ProgramSource``: input vertices, their ``input_id``, and their times, if any."""
         view = self._view
         if self._declines or view.transform_sampler_output is not None:
             return None

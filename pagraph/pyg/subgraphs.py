@@ -154,7 +154,8 @@ class SubgraphLoader(Pipelined[Data]):
         """
         options = {name: arguments.get(name, default) for name, default in OURS.items()}
         torchs = {name: value for name, value in arguments.items() if name not in OURS}
-        DataLoader.__init__(self, self._view.items, collate_fn=None, **torchs)  # type: ignore[arg-type]
+        items = self._view.items
+        DataLoader.__init__(self, items, collate_fn=None, **torchs)  # type: ignore[arg-type]
         self._begin({"data": self._view.data} | options, join)
 
     def _workload(self, order: Any) -> Workload:
@@ -210,8 +211,10 @@ class ShaDowKHopSampler(SubgraphLoader, _pyg.ShaDowKHopSampler):
         >>> import torch
         >>> from pagraph.pyg import ShaDowKHopSampler
         >>> from torch_geometric.data import Data
-        >>> data = Data(x=torch.arange(4.0).view(4, 1), edge_index=torch.tensor([[0, 1, 2], [1, 2, 3]]))
-        >>> loader = ShaDowKHopSampler(data, depth=2, num_neighbors=5, node_idx=torch.tensor([2, 3]), batch_size=2)
+        >>> edges = torch.tensor([[0, 1, 2], [1, 2, 3]])
+        >>> data = Data(x=torch.arange(4.0).view(4, 1), edge_index=edges)
+        >>> roots = torch.tensor([2, 3])
+        >>> loader = ShaDowKHopSampler(data, 2, num_neighbors=5, node_idx=roots, batch_size=2)
         >>> batch = next(iter(loader))
         >>> batch.ptr.tolist(), batch.root_n_id.tolist(), batch.edge_index.tolist()
         ([0, 3, 6], [2, 5], [[0, 1, 3, 4], [1, 2, 4, 5]])

@@ -9,16 +9,33 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import dropout
 from torch.overrides import TorchFunctionMode
 
 from ..seeds.keys import derive_key
 
 _DRAWS = {
-    *(torch.rand, torch.randn, torch.randint, torch.randperm, torch.normal),
-    *(torch.bernoulli, torch.multinomial, torch.poisson, torch.binomial),
-    *(torch._standard_gamma, torch._sample_dirichlet),
-    *(Tensor.bernoulli, Tensor.bernoulli_, Tensor.multinomial, Tensor.random_, Tensor.uniform_),
-    *(Tensor.normal_, Tensor.exponential_, Tensor.geometric_, Tensor.cauchy_, Tensor.log_normal_),
+    torch.rand,
+    torch.randn,
+    torch.randint,
+    torch.randperm,
+    torch.normal,
+    torch.bernoulli,
+    torch.multinomial,
+    torch.poisson,
+    torch.binomial,
+    torch._standard_gamma,
+    torch._sample_dirichlet,
+    Tensor.bernoulli,
+    Tensor.bernoulli_,
+    Tensor.multinomial,
+    Tensor.random_,
+    Tensor.uniform_,
+    Tensor.normal_,
+    Tensor.exponential_,
+    Tensor.geometric_,
+    Tensor.cauchy_,
+    Tensor.log_normal_,
 }
 """Functions of torch that take a ``generator``."""
 
@@ -47,41 +64,52 @@ class _OwnRandomness(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         # All functions of torch pass here, so the common case comes first.
-        draws = func in _DRAWS or func in _DRAWS_LIKE or func is torch.nn.functional.dropout
+        draws = func in _DRAWS or func in _DRAWS_LIKE or func is dropout
         if not draws or kwargs.get("generator") is not None:
             return func(*args, **kwargs)
         if torch.initial_seed() != self._seeded:
             return func(*args, **kwargs)
-        if func is torch.nn.functional.dropout:
+        if func is dropout:
             return self._dropout(*args, **kwargs)
-        if func not in _DRAWS_LIKE:
-            kwargs = {**kwargs, "generator": self._generator(args, kwargs)}
-            return func(*args, **kwargs)
-        values, *bounds = args if args else (kwargs.pop("input"),)
+        if func in _DRAWS:
+            generator = self._generator(args, kwargs)
+            return func(*args, **{**kwargs, "generator": generator})
+        return self._like(func, args, kwargs)
+
+    def _like(self, func: Any, args: Any, kwargs: Any) -> Tensor:
+        """A function that draws a tensor like another, such as ``torch.rand_like``."""
+        given = args or (kwargs.pop("input"),)
+        bounds = list(given[1:])
         for name in ("low", "high"):
-            bounds += [kwargs.pop(name)] if name in kwargs else []
+            if name in kwargs:
+                bounds.append(kwargs.pop(name))
         if func is torch.randint_like and len(bounds) == 1:
-            bounds = [0, *bounds]
-        drawn = torch.empty_like(values, **{**kwargs, "requires_grad": False})
+            bounds.insert(0, 0)  # only `high` was given
+        wants_grad = kwargs.pop("requires_grad", False)
+        drawn = torch.empty_like(given[0], **kwargs)
         _DRAWS_LIKE[func](drawn, *bounds, generator=self._generator((drawn,)))
-        return drawn.requires_grad_() if kwargs.get("requires_grad") else drawn
+        return drawn.requires_grad_() if wants_grad else drawn
 
     def _dropout(
         self, input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
     ) -> Tensor:
         """Torch's dropout, which takes no generator."""
         if not training or not 0.0 < p < 1.0:  # nothing is drawn, or torch raises
-            return torch.nn.functional.dropout(input, p, training, inplace)
+            return dropout(input, p, training, inplace)
         kept = torch.empty_like(input, requires_grad=False)
-        kept.bernoulli_(1 - p, generator=self._generator((input,))).div_(1 - p)
+        kept.bernoulli_(1 - p, generator=self._generator((input,)))
+        kept.div_(1 - p)
         return input.mul_(kept) if inplace else input * kept
 
     def _generator(self, args: Any, kwargs: Any = MappingProxyType({})) -> torch.Generator | None:
         """The generator of the device that a function draws on; None on "meta"."""
-        given = [value for value in (*args, *kwargs.values()) if isinstance(value, Tensor)]
-        # Without a tensor, an empty one tells the default device, which a user's mode may set.
-        values = given[0] if given else torch.empty(0, device=kwargs.get("device"))
-        device = values.device
+        for value in (*args, *kwargs.values()):
+            if isinstance(value, Tensor):
+                device = value.device
+                break
+        else:
+            # An empty tensor tells the default device, which a user's mode may set.
+            device = torch.empty(0, device=kwargs.get("device")).device
         if device.type == "meta":
             return None
         if device not in self._generators:

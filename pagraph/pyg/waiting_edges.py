@@ -81,7 +81,9 @@ class WaitingEdges(Tensor):
             return function(*args, **(kwargs or {}))
 
     @classmethod
-    def __torch_dispatch__(cls, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # type: ignore[override]
+    def __torch_dispatch__(  # type: ignore[override]
+        cls, op: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
         """The same for operators that bypass :meth:`__torch_function__`."""
         args, kwargs = _plain(args, kwargs)
         return op(*args, **kwargs)

@@ -240,7 +240,8 @@ class NeighborSampler(FanoutSampler, BlockSampler):
     Example:
         >>> import torch
         >>> from pagraph.graph import Graph
-        >>> batch = NeighborSampler([-1]).sample(Graph.from_coo([0, 1, 2], [1, 2, 2]), torch.tensor([2]))
+        >>> graph = Graph.from_coo([0, 1, 2], [1, 2, 2])
+        >>> batch = NeighborSampler([-1]).sample(graph, torch.tensor([2]))
         >>> batch.input_nodes.tolist(), batch.blocks
         ([2, 1], [Block(num_src=2, num_dst=1, num_edges=2)])
     """

@@ -90,8 +90,10 @@ class EdgeBatches(FromHops):
         >>> from pagraph.sampling import NeighborSampler, UniformNegatives
         >>> links = EdgeBatches(NeighborSampler([-1]), negatives=UniformNegatives(1), exclude=True)
         >>> batch = links.sample(Graph.from_coo([0, 1], [1, 2]), torch.tensor([1]), key=1).only()
-        >>> batch.output_nodes.tolist(), batch.links.positive.tolist(), batch.links.negative.tolist()
-        ([1, 2, 0], [[0], [1]], [[0], [2]])
+        >>> batch.output_nodes.tolist()
+        [1, 2, 0]
+        >>> batch.links.positive.tolist(), batch.links.negative.tolist()
+        ([[0], [1]], [[0], [2]])
     """
 
     blocks: BlockSampler | InducedBatches

@@ -299,7 +299,8 @@ class ClusterSampler(MiniBatchSampler):
     Example:
         >>> from pagraph.graph import Graph
         >>> graph = Graph.from_coo([0, 1, 2, 3], [2, 3, 0, 0])
-        >>> batch = ClusterSampler(torch.tensor([0, 2, 4]), torch.tensor([0, 2, 1, 3])).sample(graph, torch.tensor([0]))
+        >>> sampler = ClusterSampler(torch.tensor([0, 2, 4]), torch.tensor([0, 2, 1, 3]))
+        >>> batch = sampler.sample(graph, torch.tensor([0]))
         >>> batch.input_nodes["_N"].tolist(), batch.edges["_N", "_E", "_N"].edge_index.tolist()
         ([0, 2], [[1, 0], [0, 1]])
     """

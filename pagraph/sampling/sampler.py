@@ -282,7 +282,9 @@ class HopSampler(MiniBatchSampler):
 
     def with_in_edges(self) -> Self:
         """This sampler with ``edge_dir="in"``, for graphs that are already reversed."""
-        return self if self.edge_dir == "in" else replace(self, edge_dir="in")  # type: ignore[type-var]
+        if self.edge_dir == "in":
+            return self
+        return replace(self, edge_dir="in")  # type: ignore[type-var]
 
     def pick(
         self, graph: Graph, hop: Hop, number: int, edge_type: EdgeType, field: EdgeField

@@ -47,7 +47,8 @@ class ShaDowSampler(MiniBatchSampler):
 
     Example:
         >>> from pagraph.graph import Graph
-        >>> batch = ShaDowSampler(1, 5).sample(Graph.from_coo([0, 1, 2], [1, 2, 0]), torch.tensor([2, 0]))
+        >>> graph = Graph.from_coo([0, 1, 2], [1, 2, 0])
+        >>> batch = ShaDowSampler(1, 5).sample(graph, torch.tensor([2, 0]))
         >>> batch.input_nodes["_N"].tolist(), batch.trees["_N"].tolist()
         ([1, 2, 0, 2], [0, 0, 1, 1])
         >>> batch.edges["_N", "_E", "_N"].edge_index.tolist()

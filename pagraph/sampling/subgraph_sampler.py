@@ -78,7 +78,8 @@ class SubgraphSampler(FanoutSampler):
 
         With times, only vertices that are not later than the seed of their tree:
 
-        >>> graph = Graph.from_coo([0, 1, 2], [3, 3, 3], ndata={"year": torch.tensor([2021, 2019, 2020, 2022])})
+        >>> year = torch.tensor([2021, 2019, 2020, 2022])
+        >>> graph = Graph.from_coo([0, 1, 2], [3, 3, 3], ndata={"year": year})
         >>> seeds, years = torch.tensor([3, 3]), torch.tensor([2020, 2019])
         >>> batch = SubgraphSampler([-1], time="year").sample(graph, seeds, seed_times=years)
         >>> batch.input_nodes["_N"].tolist(), batch.trees["_N"].tolist()

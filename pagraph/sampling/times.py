@@ -33,9 +33,8 @@ _MOST = sys.float_info.max
 def as_times(name: str, values: Any, count: int, owner: str) -> Tensor:
     """Times as a 1-D tensor of their own dtype, not copied, one per ``owner``; raises as
     :func:`edge_times`."""
-    check_column(
-        name, values, (*_INTEGERS, *_FLOATS), "integers or floats", count, f"time per {owner}"
-    )
+    dtypes = (*_INTEGERS, *_FLOATS)
+    check_column(name, values, dtypes, "integers or floats", count, f"time per {owner}")
     return values.detach().reshape(-1)  # type: ignore[no-any-return]
 
 
@@ -48,8 +47,10 @@ def widened(name: str, times: Tensor) -> Tensor:
     if times.is_floating_point():
         return times.to(torch.float64)
     wide = times.to(torch.int64)
-    if times.dtype in _UNSIGNED and len(wide) and int(wide.min()) < 0:
-        raise ValueError(f"{name} must be below 2**63, got {int(wide.min()) + 2**64}")
+    if times.dtype in _UNSIGNED and len(wide):
+        least = int(wide.min())
+        if least < 0:
+            raise ValueError(f"{name} must be below 2**63, got {least + 2**64}")
     return wide
 
 
@@ -64,7 +65,13 @@ def ticks_of(name: str, times: Tensor) -> Tensor:
     if not wide.is_floating_point():
         return wide
     bits = (wide + 0.0).view(torch.int64)  # + 0.0 turns -0.0 into 0.0
-    return torch.where(bits < 0, bits ^ _LOW_BITS, bits).masked_fill_(torch.isnan(wide), MISSING)
+    ordered = _flipped(bits)
+    return ordered.masked_fill_(torch.isnan(wide), MISSING)
+
+
+def _flipped(bits: Tensor) -> Tensor:
+    """Bits of float64 as integers in the order of the floats; its own inverse."""
+    return torch.where(bits < 0, bits ^ _LOW_BITS, bits)
 
 
 def known_ticks(name: str, times: Tensor) -> Tensor:
@@ -100,9 +107,8 @@ def one_kind(dtypes: Mapping[str, torch.dtype]) -> bool:
     """
     kinds = {name: dtype.is_floating_point for name, dtype in dtypes.items()}
     if len(set(kinds.values())) > 1:
-        got = ", ".join(
-            f"{str(dtype).removeprefix('torch.')} in {name}" for name, dtype in dtypes.items()
-        )
+        found = {name: str(dtype).removeprefix("torch.") for name, dtype in dtypes.items()}
+        got = ", ".join(f"{dtype} in {name}" for name, dtype in found.items())
         raise TypeError(f"times must all be integers or all be floats, got {got}")
     return any(kinds.values())
 
@@ -151,18 +157,17 @@ def window_starts(ticks: Tensor, length: float | None, floats: bool) -> Tensor |
         if MISSING + steps > _LOW_BITS:
             return torch.full_like(ticks, MISSING)
         # The steps modulo 2**64 as a signed number; the difference wraps to the right result.
-        wrapped = ticks - ((steps + 2**63) % 2**64 - 2**63)
-        return torch.where(ticks < MISSING + steps, MISSING, wrapped)
-    times = torch.where(ticks < 0, ticks ^ _LOW_BITS, ticks).view(torch.float64)
+        signed = (steps + 2**63) % 2**64 - 2**63
+        return torch.where(ticks < MISSING + steps, MISSING, ticks - signed)
+    times = _flipped(ticks).view(torch.float64)
     # Knuth's two-sum gives the rounding error of the difference. If it was rounded up, the limit is
     # the next number below.
     taken = torch.full_like(times, -float(min(length, _MOST)))
     starts = times + taken
     part = starts - times
     rounded = (times - (starts - part)) + (taken - part)
-    starts = torch.where(
-        rounded < 0, torch.nextafter(starts, torch.full_like(starts, -math.inf)), starts
-    )
+    below = torch.nextafter(starts, torch.full_like(starts, -math.inf))
+    starts = torch.where(rounded < 0, below, starts)
     # A length below the resolution of t leaves `starts` at t, which must still be in its window.
     return torch.minimum(ticks_of("times", starts), ticks - 1)
 
@@ -193,11 +198,14 @@ class EdgeTimes:
         from ..graph import _csc
         from .kernels import times as _times
 
-        low, high = (int(bound) for bound in torch.aminmax(times)) if len(times) else (0, 0)
-        self.has_missing: bool = len(times) > 0 and low == MISSING
-        # 32 bits halve the memory and the cache lines to search. Not with missing times, which
-        # would not fit.
-        self.values: Tensor = times.to(torch.int32) if low >= -(2**31) and high < 2**31 else times
+        low = 0
+        high = 0
+        if len(times):
+            low, high = (int(bound) for bound in torch.aminmax(times))
+        self.has_missing: bool = low == MISSING
+        # 32 bits halve the memory and the cache lines to search. Missing times do not fit.
+        fits = low >= -(2**31) and high < 2**31
+        self.values: Tensor = times.to(torch.int32) if fits else times
         self.edges: Tensor | None = None
         indptr = csc.indptr.numpy()
         if not _csc.rows_are_sorted(indptr, self.values.numpy()):
@@ -207,7 +215,8 @@ class EdgeTimes:
             self.edges[:, 0] = csc.indices[order]
             if csc.edge_ids is not None:
                 check_range("edge_ids", csc.edge_ids, csc.num_edges, FormatError)
-            self.edges[:, 1] = order if csc.edge_ids is None else csc.edge_ids[order]
+                order = csc.edge_ids[order]
+            self.edges[:, 1] = order
         self.marks: Tensor = self.values[:: _times.BLOCK].clone()
 
     @property
@@ -218,11 +227,8 @@ class EdgeTimes:
     @property
     def nbytes(self) -> int:
         """Bytes of memory held."""
-        return (
-            self.values.nbytes
-            + self.marks.nbytes
-            + (0 if self.edges is None else self.edges.nbytes)
-        )
+        in_order = 0 if self.edges is None else self.edges.nbytes
+        return self.values.nbytes + self.marks.nbytes + in_order
 
     def in_order(self, csc: CSC) -> CSC:
         """``csc``, whose times these are, with rows in the order of ``values``."""
@@ -256,17 +262,20 @@ def edge_times(
         ValueError: There is not one time per edge or vertex, or one is 2**63 or more.
         FormatError: The CSC is damaged.
     """
-    owners = (f"edge field {name!r}", f"vertex field {name!r}")
+    edge_field = f"edge field {name!r}"
+    vertex_field = f"vertex field {name!r}"
     fields = []
     if of_edges is not None:
-        fields.append(as_times(owners[0], of_edges, csc.num_edges, "edge"))
+        fields.append(as_times(edge_field, of_edges, csc.num_edges, "edge"))
     if of_sources is not None:
-        fields.append(as_times(owners[1], of_sources, csc.num_src, "vertex"))
+        fields.append(as_times(vertex_field, of_sources, csc.num_src, "vertex"))
 
     def make() -> EdgeTimes:
-        ticks = [] if of_edges is None else [_by_edge(csc, ticks_of(owners[0], fields[0]))]
+        ticks = []
+        if of_edges is not None:
+            ticks.append(_by_edge(csc, ticks_of(edge_field, fields[0])))
         if of_sources is not None:
-            ticks.append(_by_source(csc, ticks_of(owners[1], fields[-1])))
+            ticks.append(_by_source(csc, ticks_of(vertex_field, fields[-1])))
         return EdgeTimes(csc, _latest(ticks))
 
     return _made.get(csc, fields, make, kind=f"{of_edges is not None}, {of_sources is not None}")

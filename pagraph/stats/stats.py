@@ -138,8 +138,10 @@ class DeviceTimes:
         reference: Event,
         at: int,
     ) -> None:
-        """Put spans, in seconds since ``origin``, into the trace; ``reference`` happened ``at`` this
-        time of the host."""
+        """Put spans, in seconds since ``origin``, into the trace.
+
+        The event ``reference`` happened ``at`` this time of the host.
+        """
         at += int(origin.seconds_since(reference) * 1e9)
         track = f"{stage} on {self._accelerator.device}"
         for first, last in spans:

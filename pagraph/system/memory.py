@@ -39,10 +39,13 @@ def host_total() -> int:
 
 def host_limit(proc: Path = Path("/proc"), cgroups: Path = Path("/sys/fs/cgroup")) -> int | None:
     """Most bytes that the control groups of this process allow; None if there is no limit."""
-    limits = [_read(group / limit).strip() for group, limit, _, _ in _groups(proc, cgroups)]
-    known = [int(most) for most in limits if most.isdigit()]
-    # Version 1 writes about 2**63 for no limit.
-    return min((most for most in known if most < host_total()), default=None)
+    known = []
+    for group, limit, _, _ in _groups(proc, cgroups):
+        most = _number(group / limit)
+        # Version 1 writes about 2**63 for no limit.
+        if most is not None and most < host_total():
+            known.append(most)
+    return min(known, default=None)
 
 
 def _system_available(proc: Path) -> int:
@@ -68,26 +71,27 @@ def _groups(proc: Path, cgroups: Path) -> Iterator[tuple[Path, str, str, str]]:
     for line in _read(proc / "self" / "cgroup").splitlines():
         _, controllers, path = line.split(":", 2)
         if controllers == "":
-            roots = [(cgroups, "memory.max", "memory.current", "inactive_file")]
-            roots.append((cgroups / "unified", *roots[0][1:]))
+            roots = [cgroups, cgroups / "unified"]
+            names = ("memory.max", "memory.current", "inactive_file")
         elif "memory" in controllers.split(","):
+            roots = [cgroups / "memory"]
             names = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
-            roots = [(cgroups / "memory", *names)]
         else:
             continue
-        for root, limit, usage, reclaimable in roots:
+        for root in roots:
             # Inside a container the path may be the host's. Then the mount itself is the group.
             folder = root / path.strip("/")
             for group in [folder, *folder.parents]:
-                yield group, limit, usage, reclaimable
+                yield group, *names
                 if group == root:
                     break
 
 
 def _group_room(group: Path, limit: str, usage: str, reclaimable: str) -> int | None:
-    most = _read(group / limit).strip()
-    used = _read(group / usage).strip()
-    if not most.isdigit() or not used.isdigit():
+    """Limit minus use of a control group; None without a limit."""
+    most = _number(group / limit)
+    used = _number(group / usage)
+    if most is None or used is None:
         return None
     # Inactive pages of files are reclaimed before an allocation fails. Active ones may be in use.
     cold = 0
@@ -95,7 +99,13 @@ def _group_room(group: Path, limit: str, usage: str, reclaimable: str) -> int | 
         name, _, value = line.partition(" ")
         if name == reclaimable:
             cold = int(value)
-    return max(0, int(most) - (int(used) - cold))
+    return max(0, most - (used - cold))
+
+
+def _number(path: Path) -> int | None:
+    """The number that a file holds; None if it is missing or holds a word."""
+    text = _read(path).strip()
+    return int(text) if text.isdigit() else None
 
 
 def _read(path: Path) -> str:
@@ -113,22 +123,28 @@ _MEMORY_PATHS = ("/memfd:", "/dev/shm/", "/dev/zero", "/SYSV", "/anon_hugepage")
 
 def may_write(begin: int, end: int) -> bool:
     """Whether all pages between two addresses are writable; True if unknown."""
-    for line in _read(_MAPS).splitlines():
-        span, rights = line.split(maxsplit=2)[:2]
-        first, last = (int(part, 16) for part in span.split("-"))
-        if first < end and begin < last and "w" not in rights:
+    for first, last, rights, *_ in _mappings():
+        overlaps = first < end and begin < last
+        if overlaps and "w" not in rights:
             return False
     return True
 
 
 def address_on_disk(address: int) -> bool:
     """Whether the page at ``address`` of this process is backed by a file on disk."""
-    for line in _read(_MAPS).splitlines():
-        fields = line.split(maxsplit=5)
-        low, high = (int(number, 16) for number in fields[0].split("-"))
-        if low <= address < high:
-            return len(fields) == 6 and is_disk_file(fields[5], fields[3])
+    for first, last, _, device, path in _mappings():
+        if first <= address < last:
+            return is_disk_file(path, device)
     return False
+
+
+def _mappings() -> Iterator[tuple[int, int, str, str, str]]:
+    """Begin, end, rights, device and path of all mappings of this process; "" for no path."""
+    for line in _read(_MAPS).splitlines():
+        # addresses, rights, offset, device, inode, and perhaps a path
+        span, rights, _, device, _, *path = line.split(maxsplit=5)
+        first, last = span.split("-")
+        yield int(first, 16), int(last, 16), rights, device, "".join(path)
 
 
 def is_disk_file(path: str, device: str) -> bool:

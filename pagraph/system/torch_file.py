@@ -93,8 +93,8 @@ def load_saved(
         except FormatError:
             raise
         except Exception:
-            # Anything may be wrong with a file. Torch's text, which advises weights_only=False, is
-            # dropped.
+            # A damaged file raises almost anything. Torch's message is dropped: it advises
+            # weights_only=False.
             raise FormatError(
                 f"{path} must be a file that torch.save wrote, it cannot be read"
             ) from None
@@ -112,8 +112,10 @@ def _check_packing(path: StrPath, file: IO[bytes]) -> None:
     except (zipfile.BadZipFile, ValueError, NotImplementedError, struct.error) as error:
         raise FormatError(f"{path} must be a file that torch.save wrote: {error}") from error
     if said > size:
-        rule = f"must be a file that torch.save wrote, of no more than its {size} bytes"
-        raise FormatError(f"{path} {rule}, got {said}")
+        raise FormatError(
+            f"{path} must be a file that torch.save wrote: it has {size} bytes, "
+            f"but would unpack to {said}"
+        )
     file.seek(0)
 
 
@@ -129,10 +131,11 @@ def _load(file: IO[bytes], classes: list[Any]) -> Any:
 
 
 def _check_torch(path: StrPath, used: set[str], advice: str) -> None:
+    """Raise FormatError if the file has objects of classes that this torch cannot be told of."""
     if used and not hasattr(torch.serialization, "safe_globals"):
         raise FormatError(
-            f"{path} holds a PyG object, {min(used)}, which torch reads safely from version 2.5 "
-            f"on, this is torch {torch.__version__}: {advice}, or upgrade torch"
+            f"{path} holds a PyG object, {min(used)}, which needs torch 2.5 or later, "
+            f"this is torch {torch.__version__}: {advice}, or upgrade torch"
         )
 
 
@@ -187,7 +190,7 @@ class _SavedDtype(_StandIn):
 
     def __init__(self, code: str, *options: Any) -> None:
         if not _NUMBER.fullmatch(code):
-            raise _OtherObjectError("NumPy values other than numbers")
+            raise _OtherObjectError("NumPy values that are not numbers")
         self.code = code
         self.order: Any = "="
 
@@ -196,7 +199,7 @@ class _SavedDtype(_StandIn):
         # The rest are parts of structured dtypes, and flags that NumPy does not check. One of the
         # flags would make it treat numbers as pointers to objects.
         if rest != [None, None, None, -1, -1, 0]:
-            raise ValueError("a dtype with parts or flags")
+            raise ValueError("structured dtype, or dtype with flags")
 
 
 class _SavedArray(_StandIn):
@@ -207,7 +210,7 @@ class _SavedArray(_StandIn):
     def __setstate__(self, state: Any) -> None:
         _, shape, dtype, is_fortran, raw = state
         if not isinstance(dtype, _SavedDtype):
-            raise ValueError("an array without a dtype")
+            raise ValueError("array without a dtype")
         found = np.dtype(dtype.code).newbyteorder(dtype.order)
         rows = np.frombuffer(raw, found).reshape(shape, order="F" if is_fortran else "C")
         self.tensor = torch.from_numpy(rows.astype(found.newbyteorder("="), order="C"))
@@ -264,7 +267,7 @@ class _Trial:
             return self._run_zip(file)
         if start == _BEFORE_1_6:
             return self._run_old(file)
-        raise ValueError("neither form of torch.save")
+        raise ValueError("unknown format")
 
     def _run_zip(self, file: IO[bytes]) -> Any:
         # Torch's own reader, because another one may see other members in a crafted archive.
@@ -275,13 +278,13 @@ class _Trial:
 
         def length_of(key: str, least: int) -> int:
             if f"data/{key}" not in names:
-                raise ValueError("an array that is not there")
+                raise ValueError("missing array")
             return least if _CHECKS_LENGTHS else len(reader.get_record(f"data/{key}"))
 
         self._length_of = length_of
         content = self._unpickle(io.BytesIO(reader.get_record("data.pkl")))
         if self.has_arrays and self._lengths:
-            raise _OtherObjectError("NumPy's arrays together with tensors")
+            raise _OtherObjectError("NumPy arrays together with tensors")
         return content
 
     def _run_old(self, file: IO[bytes]) -> None:
@@ -290,8 +293,9 @@ class _Trial:
         for _ in range(4):  # magic number, protocol version, system information, content
             self._unpickle(file)
         keys = self._unpickle(file)
-        if set(keys) != set(self._lengths):  # the others would be uninitialised memory
-            raise ValueError("other arrays than those used")
+        # Torch would leave the others uninitialised.
+        if set(keys) != set(self._lengths):
+            raise ValueError("arrays that no tensor uses")
 
     def _unpickle(self, file: IO[bytes]) -> Any:
         return _Unpickler(self, file).load()
@@ -325,21 +329,18 @@ class _Trial:
     def array(self, saved: Any) -> _Array:
         """The stand-in for a storage of the file."""
         what, kind, key, _, count, *view = saved
-        if (
-            what not in ("storage", b"storage")
-            or not isinstance(kind, _Array)
-            or not isinstance(key, str)
-        ):
-            raise ValueError("no array")
+        is_storage = what in ("storage", b"storage")
+        if not is_storage or not isinstance(kind, _Array) or not isinstance(key, str):
+            raise ValueError("not a reference to an array")
         num_bytes = _natural(count) * kind.item_bytes
         if key not in self._lengths or self._lengths[key] < num_bytes:
             self._lengths[key] = self._length_of(key, num_bytes)
         if self._lengths[key] < num_bytes:
-            raise ValueError("an array that is shorter than is said")
+            raise ValueError("array shorter than declared")
         if view and view[0] is not None:  # the old format has views of a storage
             _, begin, length = view[0]
             if _natural(begin) + _natural(length) > count:
-                raise ValueError("a part that is not within its array")
+                raise ValueError("view outside its array")
             num_bytes = length * kind.item_bytes
         return _Array(kind.item_bytes, num_bytes)
 
@@ -366,13 +367,13 @@ class _Trial:
         for length, stride in zip(shape, strides, strict=True):
             last += (_natural(length) - 1) * _natural(stride)
         if 0 not in shape and (last + 1) * item_bytes > array.num_bytes:
-            raise ValueError("a tensor that is not within its array")
+            raise ValueError("tensor outside its array")
         return _StandIn()
 
 
 def _natural(number: Any) -> int:
     if not isinstance(number, int) or number < 0:
-        raise ValueError("a negative size")
+        raise ValueError("size is not a non-negative integer")
     return number
 
 

@@ -58,8 +58,10 @@ class Rows:
             places = torch.searchsorted(self.ids, vertices)
         readers = [row_reader(field) for field in self.fields]
         stored = [host_feature(field, torch.device("cpu")) for field in self.fields]
-        for part in pieces(places, stored, sum(reader.row_bytes for reader in readers)):
-            yield part, self.begin(*(reader.read(places[part]) for reader in readers))
+        row_bytes = sum(reader.row_bytes for reader in readers)
+        for part in pieces(places, stored, row_bytes):
+            rows = [reader.read(places[part]) for reader in readers]
+            yield part, self.begin(*rows)
 
 
 def needed_vertices(csc: CSC, ids: Tensor, hops: int) -> list[Tensor] | None:
@@ -72,7 +74,8 @@ def needed_vertices(csc: CSC, ids: Tensor, hops: int) -> list[Tensor] | None:
     found = [mask.nonzero().squeeze(1)]
     total = 0
     for hop in range(hops):
-        total += sum(int(lengths.sum()) for _, lengths in _rows_of(csc, found[0]))
+        for _, lengths in _rows_of(csc, found[0]):
+            total += int(lengths.sum())
         if 2 * total > hops * csc.num_edges:
             return None
         if hop + 1 < hops:
@@ -113,11 +116,11 @@ def _edge_runs(csc: CSC, vertices: Tensor) -> Iterator[tuple[Tensor, Tensor, sli
     if own.pages is None or not count or 8 * count > int(vertices[-1] - vertices[0]):
         yield csc.indptr, csc.indices, slice(0, count)
         return
-    starts, lengths = (
-        torch.cat(each).numpy() for each in zip(*_rows_of(csc, vertices), strict=True)
-    )
+    rows = zip(*_rows_of(csc, vertices), strict=True)
+    starts, lengths = (torch.cat(each).numpy() for each in rows)
     runs = lengths.cumsum() * own.indices.element_size() // _RUN_BYTES
-    cuts = [0, *(np.flatnonzero(np.diff(runs)) + 1).tolist(), count]
+    changes = np.flatnonzero(np.diff(runs)) + 1
+    cuts = [0, *changes.tolist(), count]
     parts = [slice(*ends) for ends in pairwise(cuts)]
     own.pages.need_edges(starts[parts[0]], lengths[parts[0]])
     for part, following in zip(parts, [*parts[1:], slice(0, 0)], strict=True):
@@ -184,10 +187,11 @@ class LayerPass:
         room = max(0, self._room - held)
         out = self._zeros(count, width, room)
         fits = not on_disk(out)
-        step = max(1, count if fits else max(_LEAST_ROWS, room // (3 * _FLOAT * width)))
-        with ThreadPoolExecutor(
-            torch.get_num_threads(), thread_name_prefix="pagraph-evaluate"
-        ) as pool:
+        step = max(1, count)
+        if not fits:
+            step = max(_LEAST_ROWS, room // (3 * _FLOAT * width))
+        threads = torch.get_num_threads()
+        with ThreadPoolExecutor(threads, thread_name_prefix="pagraph-evaluate") as pool:
             for begin in range(0, count, step):
                 end = min(begin + step, count)
                 some = _some(targets, begin, end)
@@ -227,20 +231,21 @@ class LayerPass:
         sums = _Sums(self._norm is not None, out, self._own_scores(i, inputs, targets))
         alone = self._world.size == 1
         everything = len(targets) == self._csc.num_dst
-        # Rows are then read once, for the messages and for what vertices keep.
-        own = torch.empty_like(out) if alone and everything and 2 * out.nbytes <= room else None
-        room -= 0 if own is None else own.nbytes
-        blocks = (
-            self._blocks(i, inputs, targets, room, own) if alone else self._exchanged(i, inputs)
-        )
+        own = None
+        blocks = self._exchanged(i, inputs)
+        if alone and everything and 2 * out.nbytes <= room:
+            # Rows are then read once, for the messages and for what vertices keep.
+            own = torch.empty_like(out)
+            room -= own.nbytes
+        if alone:
+            blocks = self._blocks(i, inputs, targets, room, own)
         for block in blocks:
             for indptr, indices, run in _edge_runs(self._csc, targets):
                 work = partial(sums.add, block, (indptr, indices), targets)
-                parts = [
-                    slice(at, min(at + _CHUNK, run.stop))
-                    for at in range(run.start, run.stop, _CHUNK)
-                ]
-                for _ in map(work, parts) if len(parts) <= 1 else pool.map(work, parts):
+                begins = range(run.start, run.stop, _CHUNK)
+                parts = [slice(begin, min(begin + _CHUNK, run.stop)) for begin in begins]
+                done = map(work, parts) if len(parts) <= 1 else pool.map(work, parts)
+                for _ in done:
                     pass  # raises errors of the threads
         sums.scale(None if self._norm is None else self._norm[targets, 1])
         if own is not None:
@@ -255,17 +260,20 @@ class LayerPass:
         attention = self._model.attention(i)
         if not attention:
             return torch.empty(len(targets), 0, device="cpu")
-        scores = [
-            _by_head(self._model.sent(i, x), attention[1]).cpu() for _, x in inputs.read(targets)
-        ]
-        return torch.cat([torch.empty(0, len(attention[1]), device="cpu"), *scores])
+        of_target = attention[1]
+        scores = [torch.empty(0, len(of_target), device="cpu")]
+        for _, x in inputs.read(targets):
+            sent = self._model.sent(i, x)
+            scores.append(_by_head(sent, of_target).cpu())
+        return torch.cat(scores)
 
     def _exchanged(self, i: int, inputs: Rows) -> Iterator[_Block]:
         """Yield one block: the messages of all vertices, of which each process computes a share."""
         count = self._csc.num_dst
         share = self._world.share(count)
         sent = torch.empty((count, self._model.sizes[i + 1]), device="cpu")
-        self._send(i, inputs, torch.arange(share.start, share.stop, device="cpu"), sent[share])
+        ids = torch.arange(share.start, share.stop, device="cpu")
+        self._send(i, inputs, ids, sent[share])
         self._world.complete(sent)
         yield self._block(i, 0, count, _NO_PLACE, sent)
 
@@ -280,20 +288,18 @@ class LayerPass:
 
         csc = self._csc
         width = self._model.sizes[i + 1]
-        most = max(_LEAST_ROWS, room // (_FLOAT * (width + _SPARSE) + 8))
+        # A message, its vertex's id, and the places of as many vertices as a row may cover.
+        row_bytes = _FLOAT * width + 8 + _FLOAT * _SPARSE
+        most = max(_LEAST_ROWS, room // row_bytes)
         if len(targets) == csc.num_dst:
             most = min(most, csc.num_dst)
             sent = torch.empty((most, width), device="cpu")
             for begin in range(0, csc.num_dst, most):
                 end = min(begin + most, csc.num_dst)
-                self._send(
-                    i,
-                    inputs,
-                    targets[begin:end],
-                    sent[: end - begin],
-                    None if own is None else own[begin:end],
-                )
-                yield self._block(i, begin, end, _NO_PLACE, sent[: end - begin])
+                some = sent[: end - begin]
+                kept = None if own is None else own[begin:end]
+                self._send(i, inputs, targets[begin:end], some, kept)
+                yield self._block(i, begin, end, _NO_PLACE, some)
             return
         mask = torch.zeros(csc.num_dst, dtype=torch.bool, device="cpu")
         _mark_sources(csc, targets, mask)
@@ -323,9 +329,9 @@ class LayerPass:
 
     def _block(self, i: int, begin: int, end: int, place: Tensor, sent: Tensor) -> _Block:
         attention = self._model.attention(i)
-        scores = (
-            _by_head(sent, attention[0].cpu()) if attention else torch.empty(0, 0, device="cpu")
-        )
+        scores = torch.empty(0, 0, device="cpu")
+        if attention:
+            scores = _by_head(sent, attention[0].cpu())
         return _Block(begin, end, place, sent, scores)
 
 
@@ -349,30 +355,36 @@ class _Sums:
         """Add a block's rows to the sums of a part of the vertices."""
         from . import _neighbor_rows
 
-        indptr, indices, ids, place, sent = (
-            each.numpy() for each in (*edges, targets[part], block.place, block.rows)
+        indptr, indices = edges
+        rows = (
+            indptr.numpy(),
+            indices.numpy(),
+            targets[part].numpy(),
+            block.begin,
+            block.end,
+            block.place.numpy(),
         )
-        rows = indptr, indices, ids, block.begin, block.end, place
+        sent = block.rows.numpy()
+        out = self._out[part].numpy()
         if not self._own.shape[1]:
-            _neighbor_rows.add_block(
-                *rows, sent, self._looped, self._counts[part].numpy(), self._out[part].numpy()
-            )
+            counts = self._counts[part].numpy()
+            _neighbor_rows.add_block(*rows, sent, self._looped, counts, out)
             return
-        state = (
-            block.scores,
-            *(each[part] for each in (self._own, self._most, self._totals, self._out)),
-        )
-        scores, own, most, totals, out = (each.numpy() for each in state)
-        _neighbor_rows.add_attended(*rows, scores, own, sent, most, totals, out)
+        own = self._own[part].numpy()
+        most = self._most[part].numpy()
+        totals = self._totals[part].numpy()
+        _neighbor_rows.add_attended(*rows, block.scores.numpy(), own, sent, most, totals, out)
 
     def scale(self, norm: Tensor | None) -> None:
         """Turn sums into means, for GCN scaled by ``norm``, for GAT weighted by attention."""
-        if self._own.shape[1]:
-            by_head = self._out.view(*self._own.shape, self._out.shape[1] // self._own.shape[1])
+        heads = self._own.shape[1]
+        if heads:
+            by_head = self._out.view(len(self._out), heads, self._out.shape[1] // heads)
             by_head.div_(self._totals[:, :, None])
             return
         counts = self._counts.clamp(min=1).float()
-        self._out.mul_((counts.reciprocal() if norm is None else norm / counts)[:, None])
+        factors = counts.reciprocal() if norm is None else norm / counts
+        self._out.mul_(factors[:, None])
 
 
 def _count(vertices: Tensor | slice) -> int:
@@ -388,5 +400,5 @@ def _some(vertices: Tensor | slice, begin: int, end: int) -> Tensor:
 
 def _by_head(rows: Tensor, vectors: Tensor) -> Tensor:
     """Dot products of each head's columns with its vector, ``(len(rows), heads)``."""
-    heads, width = vectors.shape
-    return torch.stack([rows[:, h * width : (h + 1) * width] @ vectors[h] for h in range(heads)], 1)
+    parts = torch.split(rows, vectors.shape[1], dim=1)
+    return torch.stack([part @ vector for part, vector in zip(parts, vectors, strict=True)], 1)

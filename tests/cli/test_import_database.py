@@ -83,7 +83,7 @@ def test_a_dry_run_shows_what_would_come(shop):
 def test_two_times_are_a_question(shop):
     assert fails("import", shop, "--dry-run") == (
         "Error: times: both 'placed' and 'sent' could be the time of orders; "
-        "--time orders:placed decides, --time orders: takes neither"
+        "pass --time orders:placed to choose, --time orders: to take neither"
     )
 
 

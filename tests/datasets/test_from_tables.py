@@ -340,8 +340,8 @@ def test_a_column_that_is_no_key_stays_a_field(shop_frames, caplog):
     assert graph.edge_types == []
     assert graph.node_fields("orders")["user_id"].tolist() == [10, 77, 78, 77]
     assert (
-        "orders.user_id is no key of users: 3 of its values, such as 77, are not there; "
-        "keys={'orders.user_id': 'users'} makes it one"
+        "orders.user_id is no key of users: 3 of its values, such as 77, are missing there; "
+        "pass keys={'orders.user_id': 'users'} to make it one"
     ) in [record.getMessage() for record in caplog.records]
 
 

@@ -159,7 +159,7 @@ BOMBS = {
         "must have lines of at most 1048576 bytes, line 2",
     ),
     "wide.txt.xz": (wide_dictionary, "must take at most 256 MiB to be unpacked"),
-    "data.pt": (torch_bomb, "must be a file that torch.save wrote, of no more than its"),
+    "data.pt": (torch_bomb, "must be a file that torch.save wrote: it has "),
     "wide.mtx": (
         lambda path: path.write_text(
             "%%MatrixMarket matrix coordinate pattern general\n900000000 900000000 1\n1 2\n"

@@ -58,20 +58,21 @@ def test_two_readings_are_an_error_that_names_both():
     tables = {"user": one, "users": one, "o": refers}
     refused(
         tables,
-        "keys: o.user_id could refer to 'user' and to 'users'; keys={'o.user_id': 'user'} decides",
+        "keys: o.user_id could refer to 'user' and to 'users'; pass keys={'o.user_id': 'user'} "
+        "to choose",
     )
     graph = Graph.from_tables(tables, keys={"o.user_id": "users"})
     assert graph.edge_types[0] == ("o", "user_id", "users")
     days = pd.DatetimeIndex(["2020-01-01", "2020-01-02"])
     refused(
         {"o": pd.DataFrame({"made": days, "sent": days})},
-        "times: both 'made' and 'sent' could be the time of o; times={'o': 'made'} decides, "
-        "times={'o': None} takes neither",
+        "times: both 'made' and 'sent' could be the time of o; pass times={'o': 'made'} to "
+        "choose, times={'o': None} to take neither",
     )
     refused(
         {"users": pd.DataFrame({"user_id": [1, 2], "users_id": [1, 2]})},
-        "keys: both 'user_id' and 'users_id' could be the key of users; keys={'users': 'user_id'} "
-        "decides",
+        "keys: both 'user_id' and 'users_id' could be the key of users; "
+        "pass keys={'users': 'user_id'} to choose",
     )
     refused(
         {"a": one, "a.b": pd.DataFrame({"c": [1]}), "a.b.c": one},

@@ -184,7 +184,7 @@ def test_a_batch_makes_few_calls_and_launches_nothing_by_itself(monkeypatch, sam
 
 
 @pytest.mark.parametrize("options", [{"disjoint": True}, {"subgraph_type": "induced"}])
-def test_what_is_sampled_otherwise_goes_the_long_way(device, options):
+def test_what_is_sampled_otherwise_is_made_kernel_by_kernel(device, options):
     data = data_of()
     data.edge_attr = torch.rand(E)
     loader = made(data, **options)

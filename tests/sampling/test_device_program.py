@@ -569,7 +569,7 @@ def test_interrupts_anywhere_lose_no_lane(there, step):
 
 
 @pytest.mark.parametrize("there", [True, False])
-def test_a_launch_for_which_memory_is_short_is_the_long_ways(there):
+def test_a_launch_without_memory_is_made_kernel_by_kernel(there):
     """A CUDA graph takes memory when it is launched first; the driver's error is a plain one."""
     graph, device = make_graph(), LazyAccelerator()
     place = {} if there else {"sampling_device": "cpu", "num_workers": 0}

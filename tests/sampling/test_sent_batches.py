@@ -277,7 +277,7 @@ def test_where_it_cannot_be(monkeypatch):
     assert "batches in flight are more than 1000" in loader.sampling_placement
 
 
-def test_memory_that_is_short_is_the_long_ways(monkeypatch):
+def test_batches_are_read_kernel_by_kernel_where_memory_is_short(monkeypatch):
     graph, device = make_graph(), HostAccelerator()
     loader = make_loader(graph, device, prefetch=0, num_workers=0)
     read(loader, 2)

@@ -79,6 +79,19 @@ _M2 = tl.constexpr(0x94D049BB133111EB)
 
 
 @triton.jit
+def _lanes(BLOCK: tl.constexpr):
+    """The numbers of a program's elements among those of all programs; int64."""
+    begin = tl.program_id(0).to(tl.int64) * BLOCK
+    return begin + tl.arange(0, BLOCK)
+
+
+@triton.jit
+def _read(pointers, live):
+    """Integers as int64; 0 for those that are not live."""
+    return tl.load(pointers, mask=live, other=0).to(tl.int64)
+
+
+@triton.jit
 def _mix(x):
     """``mix`` of the CPU; uint64."""
     x = (x ^ (x >> 30)) * _M1
@@ -89,7 +102,10 @@ def _mix(x):
 @triton.jit
 def _below(counter, bound):
     """``draw_below`` of the CPU; ``counter`` is ``base + j * B``, uint64, ``bound`` is int64."""
-    return (((_mix(counter) >> 32) * bound.to(tl.uint64)) >> 32).to(tl.int64)
+    # The product of 32 random bits and the bound: its upper half is below the bound.
+    random = _mix(counter) >> 32
+    product = random * bound.to(tl.uint64)
+    return (product >> 32).to(tl.int64)
 
 
 @triton.jit
@@ -104,21 +120,46 @@ def _slot(keys, slots, v, live, TREES: tl.constexpr):
     slot = v
     if TREES:
         last = (slots + tl.zeros_like(v)) - 1
-        slot = (_mix(v.to(tl.uint64, bitcast=True)) & last.to(tl.uint64)).to(tl.int64)
+        mixed = _mix(v.to(tl.uint64, bitcast=True))
+        slot = (mixed & last.to(tl.uint64)).to(tl.int64)
         # No key is ever -2, so lanes without a vertex enter nothing.
         expected = tl.where(live, EMPTY, EMPTY - 1).to(tl.int64)
         sought = live.to(tl.int32)
         while tl.max(sought, axis=None) > 0:
             # Lanes that have a slot repeat this without effect until all have one.
             there = tl.atomic_cas(keys + slot, expected, v, sem="relaxed")
-            sought = tl.where((there == EMPTY) | (there == v), 0, sought)
-            slot = tl.where(sought > 0, (slot + 1) & last, slot)
+            found = (there == EMPTY) | (there == v)
+            sought = tl.where(found, 0, sought)
+            following = (slot + 1) & last
+            slot = tl.where(sought > 0, following, slot)
     return slot
+
+
+@triton.jit
+def _enter(first, keys, slots, v, place, live, TREES: tl.constexpr):
+    """Offer each vertex a place; the earliest of all offers stays."""
+    slot = _slot(keys, slots, v, live, TREES)
+    tl.atomic_max(first + slot, _entry(place), mask=live, sem="relaxed")
+
+
+@triton.jit
+def _forget(first, v, live):
+    """Clear the entries of vertices, by their ids."""
+    tl.store(first + v, tl.zeros_like(v).to(tl.int32), mask=live)
+
+
+@triton.jit
+def _report(state, i, damaged):
+    """Note in the state that some element is damaged; ``i`` are the elements' numbers."""
+    zero = i * 0
+    tl.atomic_max(state + DAMAGED + zero, zero + 1, mask=damaged, sem="relaxed")
 
 
 @triton.jit(do_not_specialize=["count_at", "begin", "slots"])
 def enter_seeds(
-    state, count_at, begin, nodes, first, keys, slots,
+    state, count_at, begin,
+    nodes,
+    first, keys, slots,
     BLOCK: tl.constexpr, TREES: tl.constexpr = False,
 ):  # fmt: skip
     """Enter the seeds, which begin at word ``begin`` of the state, as the first vertices of their
@@ -126,22 +167,21 @@ def enter_seeds(
 
     Repeated seeds keep their places in ``nodes``; the first copy is the known one.
     """
-    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    live = i < tl.load(state + count_at)
+    i = _lanes(BLOCK)
+    num_seeds = tl.load(state + count_at)
+    live = i < num_seeds
     v = tl.load(state + begin + i, mask=live, other=0)
     tl.store(nodes + i, v, mask=live)
-    slot = _slot(keys, slots, v, live, TREES)
-    tl.atomic_max(first + slot, _entry(i), mask=live, sem="relaxed")
+    _enter(first, keys, slots, v, i, live, TREES)
 
 
 @triton.jit(do_not_specialize=["count", "slots"])
 def enter_known(nodes, count, first, keys, slots, BLOCK: tl.constexpr):
     """Enter the first ``count`` vertices of trees into an empty, larger hash table."""
-    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    i = _lanes(BLOCK)
     live = i < count
     v = tl.load(nodes + i, mask=live, other=0)
-    slot = _slot(keys, slots, v, live, True)
-    tl.atomic_max(first + slot, _entry(i), mask=live, sem="relaxed")
+    _enter(first, keys, slots, v, i, live, True)
 
 
 @triton.jit
@@ -162,7 +202,7 @@ def _up_to(times, limit, start, degree):
     while tl.max(high - low, axis=0) > 0:
         middle = (low + high) // 2
         is_open = low < high
-        time = tl.load(times + middle, mask=is_open, other=0).to(tl.int64)
+        time = _read(times + middle, is_open)
         before = is_open & (time <= limit)
         low = tl.where(before, middle + 1, low)
         # Once a row's search has ended, `middle` equals both bounds and changes nothing.
@@ -174,11 +214,14 @@ def _up_to(times, limit, start, degree):
     do_not_specialize=["num_edges", "num_dst", "begin_at", "end_at", "until_at", "since_at"]
 )
 def measure(
-    indptr, num_edges, nodes, num_dst, times, state, begin_at, end_at, until_at, since_at,
+    indptr, num_edges,
+    nodes, num_dst,
+    times,
+    state, begin_at, end_at, until_at, since_at,
     starts, degrees, counts, out_indptr,
-    FANOUT: tl.constexpr, REPLACE: tl.constexpr, BLOCK: tl.constexpr, ONCE: tl.constexpr = False,
-    TREES: tl.constexpr = False, TIMED: tl.constexpr = False, SINCE: tl.constexpr = False,
-    LATEST: tl.constexpr = False,
+    FANOUT: tl.constexpr, REPLACE: tl.constexpr, BLOCK: tl.constexpr,
+    ONCE: tl.constexpr = False, TREES: tl.constexpr = False,
+    TIMED: tl.constexpr = False, SINCE: tl.constexpr = False, LATEST: tl.constexpr = False,
 ):  # fmt: skip
     """Write the start and length of the row of each vertex that draws, and how many edges it draws;
     0 beyond the last such vertex.
@@ -190,21 +233,21 @@ def measure(
         since_at: With ``SINCE``, word with its lower limit: edges up to it are cut off.
         LATEST: Keep only the last ``FANOUT`` edges of a row.
     """
-    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    i = _lanes(BLOCK)
     begin, drawing = _frontier(state, begin_at, end_at, ONCE)
     live = i < drawing
     # From `begin` on, the buffer may end within a program, so a mask is needed.
-    v = tl.load(nodes + begin + i, mask=live, other=0) if ONCE else tl.load(nodes + i)
-    v = v.to(tl.int64)
+    v = _read(nodes + begin + i, live) if ONCE else tl.load(nodes + i).to(tl.int64)
     tree = v * 0
     if TREES:
         tree = v // num_dst
         v -= tree * num_dst
-    start = tl.load(indptr + v, mask=live, other=0).to(tl.int64)
-    degree = tl.load(indptr + v + 1, mask=live, other=0).to(tl.int64) - start
+    start = _read(indptr + v, live)
+    end = _read(indptr + v + 1, live)
+    degree = end - start
     damaged = (start < 0) | (degree < 0) | (start + degree > num_edges)
     if FANOUT != 0:  # a step that draws nothing must not fail on a damaged row
-        tl.atomic_max(state + DAMAGED + i * 0, i * 0 + 1, mask=damaged, sem="relaxed")
+        _report(state, i, damaged)
     degree = tl.where(damaged, 0, degree)
     if TIMED:
         limit = tl.load(state + until_at + tree, mask=live, other=MISSING)
@@ -220,7 +263,9 @@ def measure(
         start += skipped
     count = degree
     if FANOUT >= 0:
-        count = tl.where(degree > 0, FANOUT, 0) if REPLACE else tl.minimum(degree, FANOUT)
+        count = tl.minimum(degree, FANOUT)
+        if REPLACE:
+            count = tl.where(degree > 0, FANOUT, 0)
     tl.store(starts + i, start)
     tl.store(degrees + i, degree)
     tl.store(counts + i, count)
@@ -229,7 +274,8 @@ def measure(
 
 @triton.jit
 def _drawing(
-    nodes, num_dst, starts, degrees, out_indptr, state, begin_at, end_at, known_at, key_at,
+    nodes, num_dst, starts, degrees, out_indptr,
+    state, begin_at, end_at, known_at, key_at,
     BLOCK: tl.constexpr, ONCE: tl.constexpr, TREES: tl.constexpr,
 ):  # fmt: skip
     """What picking needs for ``BLOCK`` vertices that draw.
@@ -238,23 +284,27 @@ def _drawing(
     counter of its random numbers, the start and length of its row, and the number of its first
     drawn edge.
     """
-    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    i = _lanes(BLOCK)
     begin, drawing = _frontier(state, begin_at, end_at, ONCE)
     known = tl.load(state + known_at)
     live = i < drawing
     key = tl.load(state + key_at).to(tl.uint64, bitcast=True)
-    v = tl.load(nodes + begin + i, mask=live, other=0).to(tl.int64)
-    start = tl.load(starts + i, mask=live, other=0).to(tl.int64)
-    degree = tl.load(degrees + i, mask=live, other=0).to(tl.int64)
-    offset = tl.load(out_indptr + i, mask=live, other=0).to(tl.int64)
+    v = _read(nodes + begin + i, live)
+    start = _read(starts + i, live)
+    degree = _read(degrees + i, live)
+    offset = _read(out_indptr + i, live)
     tree = v // num_dst if TREES else v * 0
-    return known, live, tree, key + v.to(tl.uint64) * _A, start, degree, offset
+    counter = key + v.to(tl.uint64) * _A
+    return known, live, tree, counter, start, degree, offset
 
 
 @triton.jit
 def _offer(
-    indices, origin, num_nodes, tree, position, e, known, live,
-    state, positions, neighbors, first, keys, slots,
+    indices, origin, num_nodes,
+    tree, position, e, known, live,
+    state,
+    positions, neighbors,
+    first, keys, slots,
     TREES: tl.constexpr, HAS_ORIGIN: tl.constexpr,
 ):  # fmt: skip
     """Read the sources of drawn edges, and offer each edge as its source's first place.
@@ -264,18 +314,17 @@ def _offer(
         num_nodes: Number of the graph's vertices of the source type.
         tree: Tree in which each edge is drawn.
     """
-    v = tl.load(indices + position, mask=live, other=0).to(tl.int64)
+    v = _read(indices + position, live)
     if HAS_ORIGIN:
-        position = tl.load(origin + position, mask=live, other=0).to(tl.int64)
+        position = _read(origin + position, live)
     tl.store(positions + e, position, mask=live)
     inside = (v >= 0) & (v < num_nodes)
-    tl.atomic_max(state + DAMAGED + e * 0, e * 0 + 1, mask=live & (inside == 0), sem="relaxed")
+    _report(state, e, live & (inside == 0))
     if TREES:
-        v = tl.where(inside, v + tree * num_nodes, -1)
+        number = v + tree * num_nodes
+        v = tl.where(inside, number, -1)
     tl.store(neighbors + e, v, mask=live)
-    entered = live & inside
-    slot = _slot(keys, slots, v, entered, TREES)
-    tl.atomic_max(first + slot, _entry(known + e), mask=entered, sem="relaxed")
+    _enter(first, keys, slots, v, known + e, live & inside, TREES)
 
 
 @triton.jit(
@@ -284,10 +333,14 @@ def _offer(
     ]
 )  # fmt: skip
 def pick_distinct(
-    indices, origin, num_nodes, nodes, num_dst, starts, degrees, out_indptr,
-    state, begin_at, end_at, known_at, positions, neighbors, first, keys, slots, key_at,
-    FANOUT: tl.constexpr, K: tl.constexpr, BLOCK: tl.constexpr, ONCE: tl.constexpr = False,
-    TREES: tl.constexpr = False, HAS_ORIGIN: tl.constexpr = False,
+    indices, origin, num_nodes,
+    nodes, num_dst, starts, degrees, out_indptr,
+    state, begin_at, end_at, known_at,
+    positions, neighbors,
+    first, keys, slots,
+    key_at,
+    FANOUT: tl.constexpr, K: tl.constexpr, BLOCK: tl.constexpr,
+    ONCE: tl.constexpr = False, TREES: tl.constexpr = False, HAS_ORIGIN: tl.constexpr = False,
 ):  # fmt: skip
     """Pick distinct edges by Floyd's algorithm for ``BLOCK`` vertices, each in a row of registers.
 
@@ -298,25 +351,28 @@ def pick_distinct(
         state, begin_at, end_at, known_at, key_at,
         BLOCK, ONCE, TREES,
     )  # fmt: skip
-    column = tl.arange(0, K).to(tl.int64)
+    column = tl.arange(0, K).to(tl.int64)[None, :]
     chosen = tl.full((BLOCK, K), -1, tl.int64)
     top = degree - FANOUT
     for j in range(FANOUT):
         # For rows of at most FANOUT edges the bound is 0 or less; their draws are replaced below.
         drawn = _below(counter, top + 1)
-        taken = tl.max((chosen == drawn[:, None]).to(tl.int32), axis=1)
+        same = chosen == drawn[:, None]
+        taken = tl.max(same.to(tl.int32), axis=1)
         drawn = tl.where(taken > 0, top, drawn)
-        chosen = tl.where(column[None, :] == j, drawn[:, None], chosen)
+        chosen = tl.where(column == j, drawn[:, None], chosen)
         counter += _B
         top += 1
-    chosen = tl.where((degree <= FANOUT)[:, None], column[None, :], chosen)
-    count = tl.minimum(degree, FANOUT)
+    takes_all = degree <= FANOUT
+    chosen = tl.where(takes_all[:, None], column, chosen)
     # Columns from `count` on are unused: K is rounded up, and rows may be short.
-    e = offset[:, None] + column[None, :]
-    mask = live[:, None] & (column[None, :] < count[:, None])
-    tree = tree[:, None] + column[None, :] * 0
+    count = tl.minimum(degree, FANOUT)
+    used = live[:, None] & (column < count[:, None])
+    position = start[:, None] + chosen
+    e = offset[:, None] + column
+    tree = tree[:, None] + column * 0
     _offer(
-        indices, origin, num_nodes, tree, start[:, None] + chosen, e, known, mask,
+        indices, origin, num_nodes, tree, position, e, known, used,
         state, positions, neighbors, first, keys, slots,
         TREES, HAS_ORIGIN,
     )  # fmt: skip
@@ -328,10 +384,14 @@ def pick_distinct(
     ]
 )  # fmt: skip
 def pick_repeated(
-    indices, origin, num_nodes, nodes, num_dst, starts, degrees, out_indptr,
-    state, begin_at, end_at, known_at, positions, neighbors, first, keys, slots, key_at,
-    FANOUT: tl.constexpr, K: tl.constexpr, BLOCK: tl.constexpr, ONCE: tl.constexpr = False,
-    TREES: tl.constexpr = False, HAS_ORIGIN: tl.constexpr = False,
+    indices, origin, num_nodes,
+    nodes, num_dst, starts, degrees, out_indptr,
+    state, begin_at, end_at, known_at,
+    positions, neighbors,
+    first, keys, slots,
+    key_at,
+    FANOUT: tl.constexpr, K: tl.constexpr, BLOCK: tl.constexpr,
+    ONCE: tl.constexpr = False, TREES: tl.constexpr = False, HAS_ORIGIN: tl.constexpr = False,
 ):  # fmt: skip
     """Pick edges with replacement for ``BLOCK`` vertices; ``K`` is a power of two >= ``FANOUT``."""
     known, live, tree, counter, start, degree, offset = _drawing(
@@ -339,14 +399,15 @@ def pick_repeated(
         state, begin_at, end_at, known_at, key_at,
         BLOCK, ONCE, TREES,
     )  # fmt: skip
-    column = tl.arange(0, K).to(tl.int64)
-    counter = counter[:, None] + (column.to(tl.uint64) * _B)[None, :]
-    chosen = _below(counter, degree[:, None])
-    e = offset[:, None] + column[None, :]
-    mask = (live & (degree > 0))[:, None] & (column[None, :] < FANOUT)
-    tree = tree[:, None] + column[None, :] * 0
+    column = tl.arange(0, K).to(tl.int64)[None, :]
+    counter = counter[:, None] + column.to(tl.uint64) * _B
+    position = start[:, None] + _below(counter, degree[:, None])
+    draws = live & (degree > 0)
+    used = draws[:, None] & (column < FANOUT)
+    e = offset[:, None] + column
+    tree = tree[:, None] + column * 0
     _offer(
-        indices, origin, num_nodes, tree, start[:, None] + chosen, e, known, mask,
+        indices, origin, num_nodes, tree, position, e, known, used,
         state, positions, neighbors, first, keys, slots,
         TREES, HAS_ORIGIN,
     )  # fmt: skip
@@ -359,33 +420,40 @@ def _row_of(out_indptr, e, live, count, STEPS: tl.constexpr):
     high = low + count
     for _ in range(STEPS):  # out_indptr[low] <= e < out_indptr[high]
         middle = (low + high) // 2
-        before = tl.load(out_indptr + middle, mask=live, other=0).to(tl.int64) <= e
+        begin = _read(out_indptr + middle, live)
+        before = begin <= e
         low = tl.where(before, middle, low)
         high = tl.where(before, high, middle)
-    return low, tl.load(out_indptr + low, mask=live, other=0).to(tl.int64)
+    return low, _read(out_indptr + low, live)
 
 
 @triton.jit(do_not_specialize=["num_nodes", "num_dst", "begin_at", "end_at", "known_at", "slots"])
 def pick_all(
-    indices, origin, num_nodes, nodes, num_dst, starts, degrees, out_indptr,
-    state, begin_at, end_at, known_at, positions, neighbors, first, keys, slots,
-    STEPS: tl.constexpr, BLOCK: tl.constexpr, ONCE: tl.constexpr = False,
-    TREES: tl.constexpr = False, HAS_ORIGIN: tl.constexpr = False,
+    indices, origin, num_nodes,
+    nodes, num_dst, starts, degrees, out_indptr,
+    state, begin_at, end_at, known_at,
+    positions, neighbors,
+    first, keys, slots,
+    STEPS: tl.constexpr, BLOCK: tl.constexpr,
+    ONCE: tl.constexpr = False, TREES: tl.constexpr = False, HAS_ORIGIN: tl.constexpr = False,
 ):  # fmt: skip
     """Take all edges of each row.
 
     Programs divide the edges, not the vertices, since row lengths may differ a lot. ``STEPS`` is at
     least the number of halvings from the number of vertices to 1.
     """
-    e = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    e = _lanes(BLOCK)
     first_row, drawing = _frontier(state, begin_at, end_at, ONCE)
     known = tl.load(state + known_at)
-    live = e < tl.load(out_indptr + drawing)
+    num_drawn = tl.load(out_indptr + drawing)
+    live = e < num_drawn
     row, begin = _row_of(out_indptr, e, live, drawing, STEPS)
-    position = tl.load(starts + row, mask=live, other=0).to(tl.int64) + e - begin
+    start = _read(starts + row, live)
+    position = start + e - begin
     tree = e * 0
     if TREES:
-        tree = tl.load(nodes + first_row + row, mask=live, other=0) // num_dst
+        v = tl.load(nodes + first_row + row, mask=live, other=0)
+        tree = v // num_dst
     _offer(
         indices, origin, num_nodes, tree, position, e, known, live,
         state, positions, neighbors, first, keys, slots,
@@ -395,40 +463,51 @@ def pick_all(
 
 @triton.jit(do_not_specialize=["num_nodes", "begin_at", "end_at", "known_at", "slots"])
 def find_places(
-    neighbors, num_nodes, out_indptr, state, begin_at, end_at, known_at,
-    first, keys, slots, places, flags,
-    BLOCK: tl.constexpr, ONCE: tl.constexpr = False, TREES: tl.constexpr = False,
+    neighbors, num_nodes,
+    out_indptr,
+    state, begin_at, end_at, known_at,
+    first, keys, slots,
+    places, flags,
+    BLOCK: tl.constexpr,
+    ONCE: tl.constexpr = False, TREES: tl.constexpr = False,
 ):  # fmt: skip
     """Write the first place of each edge's source, and a flag if this edge is that place.
 
     Where there is no edge, or a damaged one, writes -1 and no flag: 0 could be a valid place.
     """
-    e = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    e = _lanes(BLOCK)
     _, drawing = _frontier(state, begin_at, end_at, ONCE)
     known = tl.load(state + known_at)
     v = tl.load(neighbors + e).to(tl.int64)
-    live = (e < tl.load(out_indptr + drawing)) & (v >= 0) & (v < num_nodes)
+    num_drawn = tl.load(out_indptr + drawing)
+    live = (e < num_drawn) & (v >= 0) & (v < num_nodes)
     slot = _slot(keys, slots, v, live, TREES)
-    place = -tl.load(first + slot, mask=live, other=0).to(tl.int64) + LAST
-    place = tl.where(live, place, -1)
+    entry = _read(first + slot, live)
+    place = tl.where(live, -entry + LAST, -1)
+    is_first = live & (place == known + e)
     tl.store(places + e, place)
-    tl.store(flags + e, (live & (place == known + e)).to(tl.int32))
+    tl.store(flags + e, is_first.to(tl.int32))
 
 
 @triton.jit(do_not_specialize=["begin_at", "end_at", "known_at"])
 def relabel(
-    neighbors, out_indptr, state, begin_at, end_at, known_at, ranks, local_ids, nodes,
-    BLOCK: tl.constexpr, ONCE: tl.constexpr = False,
+    neighbors, out_indptr,
+    state, begin_at, end_at, known_at,
+    ranks, local_ids, nodes,
+    BLOCK: tl.constexpr,
+    ONCE: tl.constexpr = False,
 ):  # fmt: skip
     """Replace places in ``local_ids`` by local ids, and append new vertices to ``nodes``.
 
     ``ranks`` are the running sums of the flags of :func:`find_places`.
     """
-    e = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    e = _lanes(BLOCK)
     _, drawing = _frontier(state, begin_at, end_at, ONCE)
     known = tl.load(state + known_at)
     place = tl.load(local_ids + e).to(tl.int64)
-    new = (e < tl.load(out_indptr + drawing)) & (place >= known)
+    num_drawn = tl.load(out_indptr + drawing)
+    new = (e < num_drawn) & (place >= known)
+    # The edge that was first numbers its vertex: it is the `rank`-th new one, counted from 1.
     rank = tl.load(ranks + (place - known), mask=new, other=1).to(tl.int64)
     local = tl.where(new, known + rank - 1, place)
     tl.store(local_ids + e, local)
@@ -443,10 +522,12 @@ def relabel(
     ]
 )  # fmt: skip
 def settle(
-    nodes, out_indptr, ranks, capacity,
-    state, begin_at, end_at, known_at, edges_at, out_at, first, keys, slots,
-    CLEAR: tl.constexpr, BLOCK: tl.constexpr, ONCE: tl.constexpr = False,
-    TREES: tl.constexpr = False,
+    nodes, out_indptr,
+    ranks, capacity,
+    state, begin_at, end_at, known_at, edges_at, out_at,
+    first, keys, slots,
+    CLEAR: tl.constexpr, BLOCK: tl.constexpr,
+    ONCE: tl.constexpr = False, TREES: tl.constexpr = False,
 ):  # fmt: skip
     """Write the step's sizes to the state, and the local ids of new vertices to ``first``.
 
@@ -457,36 +538,42 @@ def settle(
     _, drawing = _frontier(state, begin_at, end_at, ONCE)
     known = tl.load(state + known_at)
     found = tl.load(ranks + capacity - 1).to(tl.int64)
+    known_after = known + found
     # All known vertices to clear them, else only those that the step found.
-    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    i = _lanes(BLOCK)
     if not CLEAR:
         i += known
-    live = i < known + found
-    v = tl.load(nodes + i, mask=live, other=0).to(tl.int64)
+    live = i < known_after
+    v = _read(nodes + i, live)
     if CLEAR:
-        tl.store(first + v, tl.zeros_like(i).to(tl.int32), mask=live)
+        _forget(first, v, live)
     else:
         slot = _slot(keys, slots, v, live, TREES)
         tl.store(first + slot, _entry(i), mask=live)
     if tl.program_id(0) == 0:
-        tl.store(state + edges_at, tl.load(out_indptr + drawing).to(tl.int64))
-        tl.store(state + out_at, known + found)
+        num_drawn = tl.load(out_indptr + drawing).to(tl.int64)
+        tl.store(state + edges_at, num_drawn)
+        tl.store(state + out_at, known_after)
 
 
 @triton.jit(do_not_specialize=["known_at"])
 def forget(nodes, state, known_at, first, BLOCK: tl.constexpr):
     """Clear the entries of all known vertices of a type."""
-    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    live = i < tl.load(state + known_at)
-    v = tl.load(nodes + i, mask=live, other=0).to(tl.int64)
-    tl.store(first + v, tl.zeros_like(i).to(tl.int32), mask=live)
+    i = _lanes(BLOCK)
+    known = tl.load(state + known_at)
+    live = i < known
+    v = _read(nodes + i, live)
+    _forget(first, v, live)
 
 
 @triton.jit(do_not_specialize=["begin_at", "end_at", "hop", "edges_at", "stride"])
 def put_edges(
     indices, positions, edge_ids, out_indptr,
-    state, begin_at, end_at, hop, edges_at, stride, edge_index, numbers,
-    HOPS: tl.constexpr, HAS_IDS: tl.constexpr, STEPS: tl.constexpr, BLOCK: tl.constexpr,
+    state, begin_at, end_at,
+    hop, edges_at, stride,
+    edge_index, numbers,
+    HOPS: tl.constexpr, HAS_IDS: tl.constexpr,
+    STEPS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Write a subgraph's edges of one type and hop, once all hops are drawn; see the CPU's
     ``put_subgraph``.
@@ -500,29 +587,41 @@ def put_edges(
         numbers: Ids of all hops' edges, int64.
         STEPS: See :func:`pick_all`.
     """
-    e = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    e = _lanes(BLOCK)
     first, drawing = _frontier(state, begin_at, end_at, True)
-    live = e < tl.load(out_indptr + drawing)
+    num_drawn = tl.load(out_indptr + drawing)
+    live = e < num_drawn
+    # The edges of earlier hops come first.
     place = e
     total = drawing * 0
     for h in tl.static_range(HOPS):
-        drawn = tl.load(state + edges_at + h * stride)
-        place += tl.where(hop > h, drawn, 0)
-        total += drawn
+        of_hop = tl.load(state + edges_at + h * stride)
+        place += tl.where(hop > h, of_hop, 0)
+        total += of_hop
     row, _ = _row_of(out_indptr, e, live, drawing, STEPS)
-    tl.store(edge_index + place, tl.load(indices + e, mask=live, other=0), mask=live)
+    source = tl.load(indices + e, mask=live, other=0)
+    tl.store(edge_index + place, source, mask=live)
     tl.store(edge_index + total + place, first + row, mask=live)
-    number = tl.load(positions + e, mask=live, other=0).to(tl.int64)
+    number = _read(positions + e, live)
     if HAS_IDS:
-        number = tl.load(edge_ids + number, mask=live, other=0).to(tl.int64)
+        number = _read(edge_ids + number, live)
     tl.store(numbers + place, number, mask=live)
+
+
+@triton.jit
+def _target(state, offset, SLAB: tl.constexpr, TYPE: tl.constexpr):
+    """The pointer to an array of the batch's slab, which begins at a multiple of 16 bytes."""
+    address = tl.load(state + SLAB) + offset
+    return tl.multiple_of(address.to(tl.pointer_type(TYPE)), 16)
 
 
 @triton.jit(do_not_specialize=["offset", "capacity"])
 def copy_out(
     source, state, offset, capacity,
-    SLAB: tl.constexpr, COUNT: tl.constexpr, HOPS: tl.constexpr, STEP: tl.constexpr,
-    TIMES: tl.constexpr, MORE: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr,
+    SLAB: tl.constexpr,
+    COUNT: tl.constexpr, HOPS: tl.constexpr, STEP: tl.constexpr,
+    TIMES: tl.constexpr, MORE: tl.constexpr,
+    WIDE: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Copy the used part of a buffer into the batch's slab.
 
@@ -536,19 +635,22 @@ def copy_out(
         WIDE: Whether elements of the copy have 8 bytes, else 4.
     """
     TYPE: tl.constexpr = tl.int64 if WIDE else tl.int32
-    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    i = _lanes(BLOCK)
     used = tl.load(state + COUNT)
     for h in tl.static_range(1, HOPS):
         used += tl.load(state + COUNT + h * STEP)
-    live = i < tl.minimum(used * TIMES + MORE, capacity)
-    target = tl.multiple_of((tl.load(state + SLAB) + offset).to(tl.pointer_type(TYPE)), 16)
-    tl.store(target + i, tl.load(source + i, mask=live, other=0).to(TYPE), mask=live)
+    length = tl.minimum(used * TIMES + MORE, capacity)
+    live = i < length
+    target = _target(state, offset, SLAB, TYPE)
+    value = tl.load(source + i, mask=live, other=0)
+    tl.store(target + i, value.to(TYPE), mask=live)
 
 
 @triton.jit(do_not_specialize=["offset", "capacity", "room"])
 def pad_out(
     source, state, ends, offset, capacity, room,
-    SLAB: tl.constexpr, EDGES: tl.constexpr, PARTS: tl.constexpr, KIND: tl.constexpr,
+    SLAB: tl.constexpr, EDGES: tl.constexpr,
+    PARTS: tl.constexpr, KIND: tl.constexpr,
     WIDE: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """:func:`copy_out` with padding after each hop's vertices and edges, as ``pad_blocks`` does.
@@ -563,7 +665,7 @@ def pad_out(
         KIND: NODES, BEGINS (an ``indptr``), LOCAL (local ids) or POSITIONS.
     """
     TYPE: tl.constexpr = tl.int64 if WIDE else tl.int32
-    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    i = _lanes(BLOCK)
     live = i < capacity
     begin = tl.zeros([1], dtype=tl.int64)
     first = tl.zeros([1], dtype=tl.int64)
@@ -577,25 +679,28 @@ def pad_out(
             moved = i - first + begin
             # Padding rows are empty: they begin at the end of their hop's last row.
             at = tl.where(here, tl.minimum(moved, end), at)
-            inside = inside | (here & (moved < end))
+            is_row = here & (moved < end)
+            inside = inside | is_row
             begin = end
             first = stop
         if KIND == NODES:
             value = tl.load(source + at, mask=live & inside, other=-1).to(tl.int64)
         else:
-            value = tl.load(source + at, mask=live & (i < first), other=0).to(tl.int64)
+            value = _read(source + at, live & (i < first))
             # Except the last row, which gets all padding edges.
             value = tl.where(i == first, room, value)
     else:
-        drawn = i < tl.load(state + EDGES)
+        num_drawn = tl.load(state + EDGES)
+        drawn = i < num_drawn
         value = tl.load(source + i, mask=live & drawn, other=-1).to(tl.int64)
         if KIND == LOCAL:
             local = value
             for part in tl.static_range(PARTS):
                 end = tl.load(state + part * ROW)
-                value = tl.where((local >= begin) & (local < end), local - begin + first, value)
+                here = (local >= begin) & (local < end)
+                value = tl.where(here, local - begin + first, value)
                 begin = end
                 first = tl.load(ends + part)
             value = tl.where(drawn, value, first - 1)
-    target = tl.multiple_of((tl.load(state + SLAB) + offset).to(tl.pointer_type(TYPE)), 16)
+    target = _target(state, offset, SLAB, TYPE)
     tl.store(target + i, value.to(TYPE), mask=live)

@@ -12,7 +12,7 @@ two results: about once in 10**14 picks.
 import triton
 import triton.language as tl
 
-from .kernels import _A, _B, _frontier, _mix, _offer
+from .kernels import _A, _B, _frontier, _mix, _offer, _read
 
 # As in ``kernels/weighted.py``.
 _SHIFT = tl.constexpr(4)
@@ -26,14 +26,16 @@ _EDGES_PER_DRAW = tl.constexpr(16)
 @triton.jit
 def _unit(base, j):
     """``draw_unit`` of the CPU."""
-    random = _mix(base + j.to(tl.uint64) * _B) >> 12
-    return (random.to(tl.int64).to(tl.float64) + 0.5) * _UNIT
+    counter = base + j.to(tl.uint64) * _B
+    random = (_mix(counter) >> 12).to(tl.int64)
+    return (random.to(tl.float64) + 0.5) * _UNIT
 
 
 @triton.jit
 def _at(values, column, i):
     """Element ``i`` of a row of registers."""
-    return tl.sum(tl.where(column == i, values, tl.zeros_like(values)), axis=0)
+    only = tl.where(column == i, values, tl.zeros_like(values))
+    return tl.sum(only, axis=0)
 
 
 @triton.jit
@@ -52,14 +54,16 @@ def _edge_of(u, wanted, weights, sums, guide, start, end, first, last):
     high = end + tl.zeros_like(low)
     if first < last:
         x = u * tl.load(sums + last - 1)
-        slot = first + (u * (last - first).to(tl.float64)).to(tl.int64)
-        group = first + tl.load(guide + slot, mask=wanted, other=0).to(tl.int64)
+        num_groups = (last - first).to(tl.float64)
+        slot = first + (u * num_groups).to(tl.int64)
+        group = first + _read(guide + slot, wanted)
         # Beyond only if the row has changed since the guide was made.
         group = tl.minimum(group, last - 1)
         goes_on = wanted.to(tl.int32)
         while tl.max(goes_on, axis=0) > 0:
-            above = tl.load(sums + group, mask=goes_on > 0, other=0.0) <= x
-            goes_on = ((goes_on > 0) & (group < last - 1) & above).to(tl.int32)
+            is_searched = goes_on > 0
+            is_below = tl.load(sums + group, mask=is_searched, other=0.0) <= x
+            goes_on = (is_searched & (group < last - 1) & is_below).to(tl.int32)
             group += goes_on
         is_later = wanted & (group > first)
         x -= tl.load(sums + group - 1, mask=is_later, other=0.0)
@@ -70,8 +74,9 @@ def _edge_of(u, wanted, weights, sums, guide, start, end, first, last):
     # Not beyond the last edge: rounding may leave x above 0 after all weights.
     goes_on = (wanted & (low < high - 1)).to(tl.int32)
     while tl.max(goes_on, axis=0) > 0:
-        weight = tl.load(weights + low, mask=goes_on > 0, other=0).to(tl.float64)
-        x = tl.where(goes_on > 0, x - weight, x)
+        is_searched = goes_on > 0
+        weight = tl.load(weights + low, mask=is_searched, other=0).to(tl.float64)
+        x = tl.where(is_searched, x - weight, x)
         goes_on = tl.where(x < 0.0, 0, goes_on)
         low += goes_on
         goes_on = tl.where(low < high - 1, goes_on, 0)
@@ -85,8 +90,9 @@ def _take(drawn, count, chosen, free, wanted, column):
     j = count * 0
     while (j < count) & (free < wanted):
         e = _at(drawn, column, j)
-        known = tl.max(((chosen == e) & (column < free)).to(tl.int32), axis=0)
-        if known == 0:
+        same = (chosen == e) & (column < free)
+        is_known = tl.max(same.to(tl.int32), axis=0)
+        if is_known == 0:
             chosen = tl.where(column == free, e, chosen)
             free += 1
         j += 1
@@ -107,24 +113,38 @@ def _ascending(chosen, count, column):
 
 
 @triton.jit
-def _push(keys, chosen, free, i, key, e, column):
-    """``_push`` of the CPU: add a key to a heap of ``i`` keys with the largest at its top."""
-    up = (i - 1) >> 1
-    while (i > 0) & (_at(keys, column, up) < key):
-        keys = tl.where(column == i, _at(keys, column, up), keys)
-        chosen = tl.where(column == free + i, _at(chosen, column, free + up), chosen)
-        i = up
-        up = (i - 1) >> 1
+def _put(keys, chosen, free, i, key, e, column):
+    """Write place ``i`` of the heap; the heap's edges are the picks from ``free`` on."""
     keys = tl.where(column == i, key, keys)
     chosen = tl.where(column == free + i, e, chosen)
     return keys, chosen
 
 
 @triton.jit
+def _move(keys, chosen, free, i, source, column):
+    """Copy place ``source`` of the heap to place ``i``."""
+    key = _at(keys, column, source)
+    e = _at(chosen, column, free + source)
+    return _put(keys, chosen, free, i, key, e, column)
+
+
+@triton.jit
+def _push(keys, chosen, free, i, key, e, column):
+    """``_push`` of the CPU: add a key to a heap of ``i`` keys with the largest at its top."""
+    up = (i - 1) >> 1
+    while (i > 0) & (_at(keys, column, up) < key):
+        keys, chosen = _move(keys, chosen, free, i, up, column)
+        i = up
+        up = (i - 1) >> 1
+    return _put(keys, chosen, free, i, key, e, column)
+
+
+@triton.jit
 def _larger_child(keys, column, i, count):
     """The place of the larger child of place ``i`` in a heap; ``count`` or more if it has none."""
     left = 2 * i + 1
-    is_right = (left + 1 < count) & (_at(keys, column, left + 1) > _at(keys, column, left))
+    right = left + 1
+    is_right = (right < count) & (_at(keys, column, right) > _at(keys, column, left))
     return left + is_right.to(tl.int64)
 
 
@@ -134,14 +154,11 @@ def _replace_largest(keys, chosen, free, count, key, e, column):
     i = count * 0
     down = _larger_child(keys, column, i, count)
     while (down < count) & (_at(keys, column, down) > key):
-        keys = tl.where(column == i, _at(keys, column, down), keys)
-        chosen = tl.where(column == free + i, _at(chosen, column, free + down), chosen)
+        keys, chosen = _move(keys, chosen, free, i, down, column)
         i = down
         # The larger child moves up, so that the top stays the largest key.
         down = _larger_child(keys, column, i, count)
-    keys = tl.where(column == i, key, keys)
-    chosen = tl.where(column == free + i, e, chosen)
-    return keys, chosen
+    return _put(keys, chosen, free, i, key, e, column)
 
 
 @triton.jit
@@ -167,13 +184,12 @@ def _by_keys(base, weights, start, end, chosen, free, wanted, column, BLOCK: tl.
             place = tl.min(tl.where(may > 0, lane, BLOCK), axis=0)
             # 1 - u is uniform like u and never 0, and the bound above holds for it.
             key = -tl.log(1.0 - _at(u, lane, place)) / _at(weight, lane, place)
+            picked = begin + place
             if count < room:
-                keys, chosen = _push(keys, chosen, free, count, key, begin + place, column)
+                keys, chosen = _push(keys, chosen, free, count, key, picked, column)
                 count += 1
             elif key < top:
-                keys, chosen = _replace_largest(
-                    keys, chosen, free, count, key, begin + place, column
-                )
+                keys, chosen = _replace_largest(keys, chosen, free, count, key, picked, column)
             top = _at(keys, column, 0)
             waits = waits & (lane > place)
             may = (waits & ((count < room) | (u < top * weight))).to(tl.int64)
@@ -195,21 +211,27 @@ def _picks_of_row(
         if k > 0:
             chosen = _edge_of(
                 _unit(base, column), column < k,
-                weights, sums, guide, start, end, first_group, last_group,
+                weights, sums, guide,
+                start, end, first_group, last_group,
             )  # fmt: skip
     elif k < degree:
         free = k * 0
         # In rows with few edges per pick, most draws would be repeats.
-        if (first_group < last_group) & (2 * k <= degree) & (k <= _MOST_DRAWN):
+        has_groups = first_group < last_group
+        if has_groups & (2 * k <= degree) & (k <= _MOST_DRAWN):
             j = k * 0
             # Beyond this many draws, keys of all edges cost less.
             most = 2 * k + degree // _EDGES_PER_DRAW
             while (j < most) & (free < k):
+                number = j + column
+                wanted = (column < k) & (number < most)
                 drawn = _edge_of(
-                    _unit(base, j + column), (column < k) & (j + column < most),
-                    weights, sums, guide, start, end, first_group, last_group,
+                    _unit(base, number), wanted,
+                    weights, sums, guide,
+                    start, end, first_group, last_group,
                 )  # fmt: skip
-                chosen, free = _take(drawn, tl.minimum(k, most - j), chosen, free, k, column)
+                count = tl.minimum(k, most - j)
+                chosen, free = _take(drawn, count, chosen, free, k, column)
                 j += k
             if free < k:
                 chosen = _ascending(chosen, free, column)
@@ -224,10 +246,15 @@ def _picks_of_row(
     ]
 )  # fmt: skip
 def pick_weighted(
-    indices, origin, num_nodes, nodes, num_dst, starts, degrees, out_indptr,
-    state, begin_at, end_at, known_at, positions, neighbors, first, keys, slots, key_at,
+    indices, origin, num_nodes,
+    nodes, num_dst, starts, degrees, out_indptr,
+    state, begin_at, end_at, known_at,
+    positions, neighbors,
+    first, keys, slots,
+    key_at,
     weights, sums, guide,
-    FANOUT: tl.constexpr, K: tl.constexpr, REPLACE: tl.constexpr, BLOCK: tl.constexpr,
+    FANOUT: tl.constexpr, K: tl.constexpr, REPLACE: tl.constexpr,
+    BLOCK: tl.constexpr,
     ONCE: tl.constexpr = False, TREES: tl.constexpr = False, HAS_ORIGIN: tl.constexpr = False,
 ):  # fmt: skip
     """Pick edges of one vertex in proportion to their weights, which are above 0.
@@ -245,7 +272,8 @@ def pick_weighted(
         start = tl.load(starts + i).to(tl.int64)
         degree = tl.load(degrees + i).to(tl.int64)
         offset = tl.load(out_indptr + i).to(tl.int64)
-        base = tl.load(state + key_at).to(tl.uint64, bitcast=True) + v.to(tl.uint64) * _A
+        key = tl.load(state + key_at).to(tl.uint64, bitcast=True)
+        base = key + v.to(tl.uint64) * _A
         column = tl.arange(0, K).to(tl.int64)
         k = tl.minimum(degree, FANOUT)
         if REPLACE:
@@ -255,8 +283,10 @@ def pick_weighted(
         if TREES:
             tree += v // num_dst
         known = tl.load(state + known_at)
+        e = offset + column
+        picked = column < k
         _offer(
-            indices, origin, num_nodes, tree, chosen, offset + column, known, column < k,
+            indices, origin, num_nodes, tree, chosen, e, known, picked,
             state, positions, neighbors, first, keys, slots,
             TREES, HAS_ORIGIN,
         )  # fmt: skip
