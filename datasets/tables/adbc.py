@@ -5,20 +5,22 @@ from __future__ import annotations
 import importlib
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
 
 import adbc_driver_manager as adbc
-import nanoarrow
 
 from ...errors import FormatError, MissingDependencyError, how_to_install
 from ...system.units import printable
-from .connection import Connection, quoted, text_literal
+from .connection import Connection, Part, quoted, text_literal
 from .dialects import SQLITE_SEEDS, clashing_column, postgresql_value, sqlite_kind, staged_value
+from .halves import FIRST_READ, SecondReader, halves_of
 from .location import Location
 from .schema import ForeignKey
 from .sources import Rows, Session, SourceColumn, SourceTable, lookup
+from .statements import ask, rows_of, stream_of
 
 _VIEWS = ("view", "materialized view", "system view")
 # Limit of row numbers, since users may set any rowid.
@@ -28,6 +30,10 @@ _MOST_ROWS = 2**40
 _FEW_ROWS = 1024
 _MANY_ROWS = 8192
 _SHORT_ROW = 4096
+# Two streams have four batches in memory where one has two, so their rows must be shorter.
+_HALVED_ROW = 1024
+# Smaller tables are read in no time.
+_HALVED_ROWS = 2**16
 _NOT_LOADED = "[Driver Manager] Could not load"
 _TABLES = ("table", "base table", "partitioned table", "foreign table", "local temporary")
 
@@ -84,7 +90,7 @@ class _Session:
         """Tables and views of a schema, or of the only one."""
         stream = self._link.get_objects(adbc.GetObjectsDepth.ALL, db_schema=schema)
         found = []
-        for catalog in _rows(stream):
+        for catalog in rows_of(stream):
             for part in catalog["catalog_db_schemas"] or ():
                 name = part["db_schema_name"] or ""
                 if schema is None or name == schema:
@@ -124,24 +130,22 @@ class _Session:
         columns = ", ".join(quoted(column.name) for column in table.columns)
         self._load(relation, f"select {columns} from {table.place}", "*")
 
-    def _load(self, relation: str, query: str, values: str, **options: str) -> None:
-        """Make a relation of ``values`` from the rows of a query; ``options`` are the driver's."""
+    def _load(self, relation: str, query: str, values: str) -> None:
+        """Make a relation of ``values`` from the rows of a query."""
         with adbc.AdbcStatement(self._link) as statement:
-            statement.set_options(**options)
-            statement.set_sql_query(query)
-            stream, _ = statement.execute_query()
-            self._connection.load(relation, stream, values)
+            self._connection.load(relation, Part(stream_of(statement, query), values))
 
     def _ask(self, query: str) -> Rows:
         """The rows of a small result."""
-        with adbc.AdbcStatement(self._link) as statement:
-            statement.set_sql_query(query)
-            stream, _ = statement.execute_query()
-            return _rows(stream)
+        return ask(self._link, query)
 
 
 class SQLiteSession(_Session):
     """An SQLite file, where each value has its own type, and columns only have an affinity."""
+
+    def __init__(self, location: Location, connection: Connection) -> None:
+        self._second = SecondReader(location.uri)
+        super().__init__(location, connection)
 
     def _uri(self) -> str:
         # A read-only URI, so that the file is never created or written. Quoted for any path.
@@ -152,9 +156,16 @@ class SQLiteSession(_Session):
         self._ask("pragma trusted_schema = off")
         # Milliseconds to wait for a writer.
         self._ask("pragma busy_timeout = 10000")
+        if self._connection.threads > 1:
+            self._second.open(self._database)
         self._link.set_autocommit(False)
-        # SQLite takes the lock, and so the snapshot, with the first row.
-        self._ask("select count(*) from sqlite_schema")
+        self._ask(FIRST_READ)
+        self._second.join()
+
+    def close(self) -> None:
+        """End the transactions."""
+        self._second.close()
+        super().close()
 
     def tables(self, schema: str | None) -> list[SourceTable]:
         """Tables and views, with generated columns, and keys under their declared names."""
@@ -247,15 +258,41 @@ class SQLiteSession(_Session):
     def _stream(self, table: SourceTable, columns: Sequence[SourceColumn], relation: str) -> None:
         # The driver infers types from the first rows, and fails for columns that begin with missing
         # values. So a first row of ours sets the types.
-        seeds = ", ".join(f"{SQLITE_SEEDS[c.kind]} as {quoted(c.name)}" for c in columns)
-        names = ", ".join(quoted(column.name) for column in columns)
-        query = f"select {seeds} union all select {names} from {table.place}"
-        values = ", ".join(staged_value(table.name, column) for column in columns)
+        seeds = {column.name: SQLITE_SEEDS[column.kind] for column in columns}
+        names = {column.name: quoted(column.name) for column in columns}
+        kept = ", ".join(staged_value(table.name, column) for column in columns)
         # Larger batches save overhead, mostly in DuckDB, but their rows are all in memory.
         size = os.path.getsize(self._location.uri)
         batch = _MANY_ROWS if size < table.rows * _SHORT_ROW else _FEW_ROWS
-        rows = {"adbc.sqlite.query.batch_rows": str(batch)}
-        self._load(relation, query, values, **rows)
+        halves = None
+        is_short = size < table.rows * _HALVED_ROW
+        if self._second.link is not None and is_short and table.rows >= _HALVED_ROWS:
+            halves = halves_of(self._link, table, columns)
+        with ExitStack() as statements:
+
+            def rows_from(link: Any, query: str) -> Any:
+                statement = statements.enter_context(adbc.AdbcStatement(link))
+                statement.set_options(**{"adbc.sqlite.query.batch_rows": str(batch)})
+                return stream_of(statement, query)
+
+            if halves is None:
+                query = f"{_seeded(seeds, names)} from {table.place}"
+                self._connection.load(relation, Part(rows_from(self._link, query), kept))
+            else:
+                first = f"{_seeded(seeds, names)} from {table.place} {halves.first}"
+                # The second half's row of ours has a row number that only the first half can have.
+                seeds[halves.name] = str(halves.middle)
+                names[halves.name] = halves.row_number
+                second = f"{_seeded(seeds, names)} from {table.place} {halves.second}"
+                self._connection.load(
+                    relation,
+                    Part(rows_from(self._link, first), kept),
+                    Part(
+                        rows_from(self._second.link, second),
+                        kept,
+                        f"{quoted(halves.name)} > {halves.middle}",
+                    ),
+                )
         # Not by `offset`, which would run the driver and DuckDB in one thread.
         self._connection.run(f"delete from {quoted(relation)} where rowid = 0")
 
@@ -277,6 +314,12 @@ class SQLiteSession(_Session):
         return tuple(
             replace(column, kind=found.get(column.name, column.kind)) for column in columns
         )
+
+
+def _seeded(seeds: Mapping[str, str], names: Mapping[str, str]) -> str:
+    """A query for a row of ours and columns by name, without the table."""
+    first = ", ".join(f"{value} as {quoted(name)}" for name, value in seeds.items())
+    return f"select {first} union all select {', '.join(names.values())}"
 
 
 def _sqlite_column(row: Mapping[str, Any]) -> SourceColumn:
@@ -403,8 +446,3 @@ def _link(columns: tuple[str, ...], usage: Sequence[Mapping[str, Any]], schema: 
     place = first["fk_db_schema"] or ""
     name = other if place == schema else f"{place}.{other}"
     return ForeignKey(columns, name, tuple(part["fk_column_name"] or "" for part in usage))
-
-
-def _rows(stream: Any) -> Rows:
-    found: Rows = nanoarrow.ArrayStream(stream).read_all().to_pylist()
-    return found
