@@ -11,16 +11,17 @@ from typing import Any
 from urllib.parse import quote
 
 import adbc_driver_manager as adbc
+import nanoarrow
 
 from ...errors import FormatError, MissingDependencyError, how_to_install
 from ...system.units import printable
 from .connection import Connection, Part, quoted, text_literal
 from .dialects import SQLITE_SEEDS, clashing_column, postgresql_value, sqlite_kind, staged_value
-from .halves import FIRST_READ, SecondReader, halves_of
+from .halves import FIRST_READ, SecondReader, halves_of, row_number_of
 from .location import Location
 from .schema import ForeignKey
 from .sources import Rows, Session, SourceColumn, SourceTable, lookup
-from .statements import ask, rows_of, stream_of
+from .statements import ask, rows_of, stream_of, types_of
 
 _VIEWS = ("view", "materialized view", "system view")
 # Limit of row numbers, since users may set any rowid.
@@ -90,7 +91,7 @@ class _Session:
         """Tables and views of a schema, or of the only one."""
         stream = self._link.get_objects(adbc.GetObjectsDepth.ALL, db_schema=schema)
         found = []
-        for catalog in rows_of(stream):
+        for catalog in rows_of(nanoarrow.ArrayStream(stream)):
             for part in catalog["catalog_db_schemas"] or ():
                 name = part["db_schema_name"] or ""
                 if schema is None or name == schema:
@@ -196,9 +197,10 @@ class SQLiteSession(_Session):
             to = tuple(lookup(c, theirs) for c in link.to)
             links.append(ForeignKey(tuple(lookup(c, own) for c in link.columns), other, to))
         last = 1
-        if is_counted:
+        row_number = row_number_of(own) if is_counted else None
+        if row_number is not None:
             # An estimate: SQLite would count rows one by one.
-            (found,) = self._ask(f"select max(rowid) as last from {quoted(name)}")
+            (found,) = self._ask(f"select max({row_number}) as last from {quoted(name)}")
             last = min(found["last"] or 1, _MOST_ROWS)
         return SourceTable(
             name,
@@ -256,45 +258,57 @@ class SQLiteSession(_Session):
             self._stream(table, self._looked_at(table, columns, every=True), relation)
 
     def _stream(self, table: SourceTable, columns: Sequence[SourceColumn], relation: str) -> None:
-        # The driver infers types from the first rows, and fails for columns that begin with missing
-        # values. So a first row of ours sets the types.
-        seeds = {column.name: SQLITE_SEEDS[column.kind] for column in columns}
-        names = {column.name: quoted(column.name) for column in columns}
-        kept = ", ".join(staged_value(table.name, column) for column in columns)
+        hides = _hides_row_numbers(columns)
+        with ExitStack() as statements:
+            parts = self._halves(statements, table, columns) if not hides else []
+            if not parts:
+                query = f"{_seeded(columns)} from {table.place}"
+                rows = self._rows(statements, self._link, table, query)
+                parts = [Part(rows, _staged(table, columns), "offset 1" if hides else "")]
+            self._connection.load(relation, *parts)
+        # Not by `offset`, which runs the driver and DuckDB in one thread.
+        if not hides:
+            self._connection.run(f"delete from {quoted(relation)} where rowid = 0")
+
+    def _halves(
+        self, statements: ExitStack, table: SourceTable, columns: Sequence[SourceColumn]
+    ) -> list[Part]:
+        """Two streams of a table; none if one stream is better, or has the rows in another form."""
+        second_link = self._second.link
+        is_short = os.path.getsize(self._location.uri) < table.rows * _HALVED_ROW
+        if second_link is None or table.rows < _HALVED_ROWS or not is_short:
+            return []
+        halves = halves_of(self._link, table, columns)
+        if halves is None:
+            return []
+        first = self._rows(
+            statements, self._link, table, f"{_seeded(columns)} from {table.place} {halves.first}"
+        )
+        # The row of ours has a row number that only the first half can have, and is dropped by it.
+        seed = {halves.name: (str(halves.middle), halves.row_number)}
+        second = self._rows(
+            statements,
+            second_link,
+            table,
+            f"{_seeded(columns, seed)} from {table.place} {halves.second}",
+        )
+        # Values near the beginning may widen the driver's types, and those of one half only.
+        found = types_of(first)
+        is_plain = all(kind in _plain_types(c) for kind, c in zip(found, columns, strict=True))
+        if not is_plain or found != types_of(second)[: len(columns)]:
+            return []
+        values = _staged(table, columns)
+        rest = f"where {quoted(halves.name)} > {halves.middle}"
+        return [Part(first, values), Part(second, values, rest)]
+
+    def _rows(self, statements: ExitStack, link: Any, table: SourceTable, query: str) -> Any:
+        """The stream of a query for many rows of a table."""
         # Larger batches save overhead, mostly in DuckDB, but their rows are all in memory.
         size = os.path.getsize(self._location.uri)
         batch = _MANY_ROWS if size < table.rows * _SHORT_ROW else _FEW_ROWS
-        halves = None
-        is_short = size < table.rows * _HALVED_ROW
-        if self._second.link is not None and is_short and table.rows >= _HALVED_ROWS:
-            halves = halves_of(self._link, table, columns)
-        with ExitStack() as statements:
-
-            def rows_from(link: Any, query: str) -> Any:
-                statement = statements.enter_context(adbc.AdbcStatement(link))
-                statement.set_options(**{"adbc.sqlite.query.batch_rows": str(batch)})
-                return stream_of(statement, query)
-
-            if halves is None:
-                query = f"{_seeded(seeds, names)} from {table.place}"
-                self._connection.load(relation, Part(rows_from(self._link, query), kept))
-            else:
-                first = f"{_seeded(seeds, names)} from {table.place} {halves.first}"
-                # The second half's row of ours has a row number that only the first half can have.
-                seeds[halves.name] = str(halves.middle)
-                names[halves.name] = halves.row_number
-                second = f"{_seeded(seeds, names)} from {table.place} {halves.second}"
-                self._connection.load(
-                    relation,
-                    Part(rows_from(self._link, first), kept),
-                    Part(
-                        rows_from(self._second.link, second),
-                        kept,
-                        f"{quoted(halves.name)} > {halves.middle}",
-                    ),
-                )
-        # Not by `offset`, which would run the driver and DuckDB in one thread.
-        self._connection.run(f"delete from {quoted(relation)} where rowid = 0")
+        statement = statements.enter_context(adbc.AdbcStatement(link))
+        statement.set_options(**{"adbc.sqlite.query.batch_rows": str(batch)})
+        return stream_of(statement, query)
 
     def _looked_at(
         self, table: SourceTable, columns: Sequence[SourceColumn], *, every: bool = False
@@ -316,10 +330,39 @@ class SQLiteSession(_Session):
         )
 
 
-def _seeded(seeds: Mapping[str, str], names: Mapping[str, str]) -> str:
-    """A query for a row of ours and columns by name, without the table."""
-    first = ", ".join(f"{value} as {quoted(name)}" for name, value in seeds.items())
-    return f"select {first} union all select {', '.join(names.values())}"
+def _seeded(
+    columns: Sequence[SourceColumn], changed: Mapping[str, tuple[str, str]] | None = None
+) -> str:
+    """A query for a row of ours and then a table's, without the table.
+
+    The driver infers types from the first rows, and fails for columns that begin with missing
+    values. So the row of ours sets the types. ``changed`` has other values for both, by name.
+    """
+    values = {c.name: (SQLITE_SEEDS[c.kind], quoted(c.name)) for c in columns} | {**(changed or {})}
+    ours = ", ".join(f"{seed} as {quoted(name)}" for name, (seed, _) in values.items())
+    theirs = ", ".join(value for _, value in values.values())
+    return f"select {ours} union all select {theirs}"
+
+
+def _staged(table: SourceTable, columns: Sequence[SourceColumn]) -> str:
+    return ", ".join(staged_value(table.name, column) for column in columns)
+
+
+def _plain_types(column: SourceColumn) -> set[Any]:
+    """The driver's types for a column whose values print alike in each part of the table."""
+    if column.kind not in ("text", "time", "blob"):
+        return {nanoarrow.Type.INT64, nanoarrow.Type.DOUBLE}
+    if column.kind == "blob":
+        return {nanoarrow.Type.BINARY}
+    # Without an affinity to text it has numbers too. The driver prints those of its first batch
+    # otherwise than SQLite prints the rest.
+    is_mixed = column.kind == "text" != sqlite_kind(column.declared)
+    return set() if is_mixed else {nanoarrow.Type.STRING}
+
+
+def _hides_row_numbers(columns: Sequence[SourceColumn]) -> bool:
+    """Whether DuckDB's own row numbers have no name in a table of these columns."""
+    return any(column.name.lower() == "rowid" for column in columns)
 
 
 def _sqlite_column(row: Mapping[str, Any]) -> SourceColumn:
@@ -401,7 +444,7 @@ class PostgreSQLSession(_Session):
         values = ", ".join(
             f"{postgresql_value(column)} as {quoted(column.name)}" for column in table.columns
         )
-        kept = ", ".join(staged_value(table.name, column) for column in table.columns)
+        kept = _staged(table, table.columns)
         self._load(relation, f"select {values} from {table.place}", kept)
         for column in table.columns:
             if column.kind.startswith(("numeric", "money")):

@@ -150,7 +150,7 @@ class Connection:
             for place, part in enumerate(parts):
                 source = f"pagraph stream {place}"
                 cursor.register(source, part.rows)
-                queries.append(f"select {part.values} from {quoted(source)} where {part.condition}")
+                queries.append(f"select {part.values} from {quoted(source)} {part.rest}")
             cursor.execute(f"create table {quoted(name)} as {' union all '.join(queries)}")
 
     def padded(self, query: str, longest: int) -> Iterator[Array]:
@@ -196,12 +196,12 @@ class Part:
     Attributes:
         rows: An Arrow stream.
         values: The table's columns of them, in SQL.
-        condition: Tells the rows to take, in SQL.
+        rest: The end of the query, such as a condition, in SQL.
     """
 
     rows: Any
     values: str
-    condition: str = "true"
+    rest: str = ""
 
 
 class _Stream:

@@ -101,6 +101,12 @@ class Halves:
         return f"not indexed where {self.row_number} > {self.middle}"
 
 
+def row_number_of(names: Sequence[str]) -> str | None:
+    """The name of the row number of a table with columns of these names; None if they hide it."""
+    hidden = {name.lower() for name in names}
+    return next((name for name in _ROW_NUMBERS if name not in hidden), None)
+
+
 def halves_of(link: Any, table: SourceTable, columns: Sequence[SourceColumn]) -> Halves | None:
     """Where to divide a table that has row numbers.
 
