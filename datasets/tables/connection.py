@@ -7,6 +7,7 @@ import errno
 import os
 import tempfile
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,7 @@ class Connection:
 
     Attributes:
         folder: The folder, deleted when the connection is closed.
+        threads: Number of DuckDB's threads.
     """
 
     def __init__(self, room: int, inside: Path | None = None) -> None:
@@ -67,12 +69,13 @@ class Connection:
         self._folder = tempfile.TemporaryDirectory(prefix="pagraph-", dir=inside)
         self.folder = Path(self._folder.name)
         limit = _limit(room)
+        self.threads = min(usable_cpus(), _MOST_THREADS, max(limit // _THREAD_BYTES, 1))
         self._registered: dict[str, Any] = {}
         self.sql = duckdb.connect(
             config={
                 "memory_limit": f"{limit // 2**20}MiB",
                 "temp_directory": str(self.folder),
-                "threads": min(usable_cpus(), _MOST_THREADS, max(limit // _THREAD_BYTES, 1)),
+                "threads": self.threads,
                 # Download nothing, and do not resolve tables as Python variables.
                 "autoinstall_known_extensions": False,
                 "autoload_known_extensions": False,
@@ -137,11 +140,18 @@ class Connection:
         """Reduce the process's memory from now on; DuckDB spills the excess."""
         self.run(f"set memory_limit = '{_limit(room) // 2**20}MiB'")
 
-    def load(self, name: str, rows: Any, values: str) -> None:
-        """Make a table of ``values`` from the rows of a stream, in order; it may spill to disk."""
+    def load(self, name: str, *parts: Part) -> None:
+        """Make a table of the rows of streams, one after the other; it may spill to disk.
+
+        The streams are read at once, if there are threads.
+        """
         with self._cursor() as cursor, _one_line_errors():
-            cursor.register("pagraph stream", rows)
-            cursor.execute(f'create table {quoted(name)} as select {values} from "pagraph stream"')
+            queries = []
+            for place, part in enumerate(parts):
+                source = f"pagraph stream {place}"
+                cursor.register(source, part.rows)
+                queries.append(f"select {part.values} from {quoted(source)} {part.rest}")
+            cursor.execute(f"create table {quoted(name)} as {' union all '.join(queries)}")
 
     def padded(self, query: str, longest: int) -> Iterator[Array]:
         """Yield a query's only column, of texts, in blocks of bytes zero-padded to ``longest``.
@@ -177,6 +187,21 @@ class Connection:
         for name, rows in self._registered.items():
             cursor.register(name, rows)
         return cursor
+
+
+@dataclass(frozen=True)
+class Part:
+    """Rows of a table to make.
+
+    Attributes:
+        rows: An Arrow stream.
+        values: The table's columns of them, in SQL.
+        rest: The end of the query, such as a condition, in SQL.
+    """
+
+    rows: Any
+    values: str
+    rest: str = ""
 
 
 class _Stream:

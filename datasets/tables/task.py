@@ -192,12 +192,22 @@ def _masks_in_time(known: Array, times: Array, shares: Sequence[float]) -> Itera
             continue
         total += share
         wanted -= 1
-        nearest = int(np.abs(before - total * len(ordered)).argmin())
+        nearest = _nearest(before, total * len(ordered))
         # Each set, also later ones, gets at least one time.
         last = min(max(nearest, first), len(before) - 1 - wanted)
         earliest, latest = ordered[before[[first, last]] - 1]
         yield known & (times >= earliest) & (times <= latest)
         first = last + 1
+
+
+def _nearest(ascending: Array, number: float) -> int:
+    """The place of the number next to another; the first of two."""
+    place = int(np.searchsorted(ascending, number))
+    if place == len(ascending):
+        return place - 1
+    if place and number - ascending[place - 1] <= ascending[place] - number:
+        return place - 1
+    return place
 
 
 def _drawn_masks(known: Array, shares: Sequence[float]) -> Iterator[Array]:

@@ -483,8 +483,17 @@ LARGE = (
 )
 
 
-def test_ctrl_c(database, tmp_path):
-    path = database(LARGE)
+# Read by two connections.
+LONG = (
+    "create table a(id integer primary key, x real); create table b(a_id int references a, t text);"
+    "insert into a with recursive n(i) as (select 1 union all select i + 1 from n where i < 500000)"
+    "select i, i / 7.0 from n; insert into b select id, 'word' from a;"
+)
+
+
+@pytest.mark.parametrize("script", [LARGE, LONG])
+def test_ctrl_c(database, tmp_path, script):
+    path = database(script)
     command = [sys.executable, "-m", "pagraph", "import", str(path), str(tmp_path / "out")]
     running = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     # Once the folder is being written.
