@@ -64,6 +64,16 @@ def test_each_equals_its_own_rows(given_fields, count, id_dtype, seed):
         assert counted.asked_by_hop == (count // 3, count - count // 3)
 
 
+def test_ids_of_two_dtypes():
+    """As of vertices and of edges, where only one of them is narrow."""
+    values = {"a": torch.randn(N, 3), "b": torch.randn(N), "c": torch.randn(N, 2)}
+    fields = field_set(values, None)
+    ids = {"a": ids_of(50, 1).int(), "b": ids_of(70, 2).long(), "c": ids_of(60, 3).int()}
+    read = fields.read_each([Read(key, ids[key]) for key in values])
+    for key, rows in zip(values, read, strict=True):
+        assert torch.equal(rows.tensor, values[key][ids[key].long()])
+
+
 def test_cached_fields_and_rows_by_reference_are_read_with_plain_ones(tmp_path):
     from numpy import save
 

@@ -181,6 +181,15 @@ def test_counts_are_those_of_kernel_by_kernel(monkeypatch):
     assert made == 0 and ours == expected
 
 
+def test_nothing_is_one_launch_while_the_first_epoch_is_counted():
+    """A launch counts no vertices, and the cache is filled by what the first epoch has read."""
+    loader = make_loader(make_graph(), HostAccelerator(), prefetch=0, cache_policy="adaptive")
+    read(loader, 1)
+    assert made_of(loader)[1] == 0
+    read(loader, 2)
+    assert made_of(loader)[1] > 0
+
+
 def test_batches_that_do_not_fit_are_counted_and_learned_from(monkeypatch):
     graph = make_graph()
     monkeypatch.setattr(program, "_LEAST_MARGIN", -0.5)

@@ -14,6 +14,7 @@ import torch.distributed as dist
 from fresh_processes import forked_python
 from processes import environment, free_port
 
+from pagraph.train import distributed
 from pagraph.train.distributed import World
 from pagraph.train.meeting import LostProcessError, meet
 
@@ -223,3 +224,9 @@ def test_processes_of_one_machine():
         False,
         False,
     ]
+
+
+def test_processes_of_one_machine_share_its_threads(monkeypatch):
+    monkeypatch.setattr(distributed, "default_workers", lambda: 6)
+    shares = [World(size=8, local_size=size).loader_threads for size in (1, 2, 4, 8)]
+    assert shares == [0, 3, 1, 1]  # alone: the default
