@@ -119,9 +119,8 @@ class MovedRows:
         """Some rows in their new order; cheap if they follow those read before."""
         begin, end, _ = rows.indices(self.shape[0])
         if begin >= end or self._width == 0:
-            return torch.empty(
-                (max(0, end - begin), *self.shape[1:]), dtype=self.dtype, device="cpu"
-            )
+            shape = (max(0, end - begin), *self.shape[1:])
+            return torch.empty(shape, dtype=self.dtype, device="cpu")
         parts = []
         while begin < end:
             number = begin // self._size
@@ -147,9 +146,10 @@ class MovedRows:
         values = torch.empty((count, *self.shape[1:]), dtype=self.dtype, device="cpu")
         out = _as_items(values, self._width)
         filled = np.zeros(count, np.bool_)
-        for places, rows in (
-            self._chunks() if count == self.shape[0] else self._scattered(number, count, out.dtype)
-        ):
+        chunks = self._chunks()
+        if count < self.shape[0]:
+            chunks = self._scattered(number, count, out.dtype)
+        for places, rows in chunks:
             out[places] = rows
             filled[places] = True
             del rows  # before the next ones are read
@@ -169,10 +169,13 @@ class MovedRows:
         """The rows of a bucket with their places in it, in chunks."""
         if not self._paths:
             self._scatter()
-        for begin in range(number * self._size, number * self._size + count, self._step):
-            some = min(self._step, number * self._size + count - begin)
-            places = np.fromfile(self._paths[1], np.uint32, some, offset=begin * 4)
-            yield places, np.fromfile(self._paths[0], dtype, some, offset=begin * self._width)
+        rows_path, places_path = self._paths
+        first = number * self._size
+        end = first + count
+        for begin in range(first, end, self._step):
+            some = min(self._step, end - begin)
+            places = np.fromfile(places_path, np.uint32, some, offset=begin * 4)
+            yield places, np.fromfile(rows_path, dtype, some, offset=begin * self._width)
 
     def _scatter(self) -> None:
         """Write all rows, and their places, to two files of consecutive buckets."""
@@ -230,16 +233,10 @@ def source_rows(values: Tensor | IndexedRows) -> Source:
 
 def _as_items(rows: Tensor, width: int) -> Array:
     """Rows as items of ``width`` bytes, shape ``(n,)``; no copy if they are contiguous."""
-    flat = (
-        rows.detach()
-        .resolve_conj()
-        .resolve_neg()
-        .contiguous()
-        .reshape(len(rows), -1)
-        .view(torch.uint8)
-        .numpy()
-    )
-    return flat.view(f"u{width}" if width in (1, 2, 4, 8) else f"V{width}").reshape(-1)
+    plain = rows.detach().resolve_conj().resolve_neg().contiguous()
+    flat = plain.reshape(len(rows), -1).view(torch.uint8).numpy()
+    kind = "u" if width in (1, 2, 4, 8) else "V"
+    return flat.view(f"{kind}{width}").reshape(-1)
 
 
 def _write_at(file: Any, values: Array, offset: int) -> None:
@@ -333,10 +330,9 @@ class _Writer:
         }
         # A graph that was reordered before keeps its first ids.
         if ORIGINAL_ID not in fields:
-            rows = self._moved(
-                _counting, where, (len(place),), torch.int64, f"{prefix}-{ORIGINAL_ID}"
-            )
-            entries[ORIGINAL_ID] = self._write(f"{prefix}-{ORIGINAL_ID}", rows)
+            label = f"{prefix}-{ORIGINAL_ID}"
+            rows = self._moved(_counting, where, (len(place),), torch.int64, label)
+            entries[ORIGINAL_ID] = self._write(label, rows)
         return NodeEntry(name, len(place), entries)
 
     def edge_type(self, etype: EdgeType) -> EdgeEntry:
@@ -357,10 +353,11 @@ class _Writer:
         indices = self._moved(moved_sources, where, (csc.num_edges,), csc.indices.dtype, "edges")
         # Fields are in the order of edge ids, edges in that of the CSC. So places by CSC order are
         # first turned into places by id, which takes a second pass over the disk.
-        inverse = (
-            self._inverse(csc.edge_ids, where) if csc.edge_ids is not None and fields else None
-        )
-        by_id: Places = where if inverse is None else lambda begin, end: inverse[begin:end].numpy()
+        by_id: Places = where
+        inverse = None
+        if csc.edge_ids is not None and fields:
+            inverse = self._inverse(csc.edge_ids, where)
+            by_id = partial(_read_places, inverse)
         entries = {
             key: self._field(f"{prefix}-field-{key}", value, by_id, fields.notes.get(key))
             for key, value in fields.items()
@@ -373,9 +370,8 @@ class _Writer:
             rows = self._moved(ids, where, (csc.num_edges,), dtype, "edges")
             entries[ORIGINAL_ID] = self._write(f"{prefix}-field-{ORIGINAL_ID}", rows)
         indptr = self._arrays.write(f"{prefix}-indptr", torch.from_numpy(self._offsets[etype]))
-        return EdgeEntry(
-            etype, csc.num_edges, indptr, self._write(f"{prefix}-indices", indices), None, entries
-        )
+        written = self._write(f"{prefix}-indices", indices)
+        return EdgeEntry(etype, csc.num_edges, indptr, written, None, entries)
 
     def _inverse(self, edge_ids: Tensor, where: Places) -> MovedRows:
         """New places of edges, in the order of their ids."""
@@ -400,6 +396,11 @@ class _Writer:
         entry = self._arrays.write(label, rows, note)
         rows.close()
         return entry
+
+
+def _read_places(rows: MovedRows, begin: int, end: int) -> Array:
+    places: Array = rows[begin:end].numpy()
+    return places
 
 
 def _counting(begin: int, end: int) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -107,10 +108,10 @@ def expected_known(
     """
     hops = sampler.hops
     assert hops is not None
-    known = np.zeros((hops.num_hops + 1, sum(graph.num_nodes_by_type.values())), np.float32)
-    for ntype, chances in seed_chances(
-        graph, seeds, sampler, min(batch_size, num_seeds(seeds))
-    ).items():
+    total = sum(graph.num_nodes_by_type.values())
+    known = np.zeros((hops.num_hops + 1, total), np.float32)
+    of_seeds = seed_chances(graph, seeds, sampler, min(batch_size, num_seeds(seeds)))
+    for ntype, chances in of_seeds.items():
         known[0, slice(*ranges[ntype])] = chances.numpy()
     for hop in range(hops.num_hops):
         logs = known[hop + 1]
@@ -137,7 +138,8 @@ def _push(
 
     csc = graph.csc_of(etype)
     indptr, indices = csc.arrays
-    sources, targets = logs[slice(*ranges[etype[0]])], known[slice(*ranges[etype[2]])]
+    sources = logs[slice(*ranges[etype[0]])]
+    targets = known[slice(*ranges[etype[2]])]
     for begin, end, edges in _pieces(csc):
         _orders.push_misses(indptr, indices, begin, end, targets, fanout, sources)
         tick(edges)
@@ -156,7 +158,9 @@ def _readers(
         csc = graph.csc_of(etype)
         fanouts = np.array([hops.fanout(hop, etype) for hop in range(hops.num_hops)], np.int64)
         rows = csc.arrays
-        firsts = (ranges[etype[2]][0], ranges[etype[0]][0])
+        first_source, _ = ranges[etype[0]]
+        first_target, _ = ranges[etype[2]]
+        firsts = (first_target, first_source)
         for begin, end, edges in _pieces(csc):
             _orders.find_readers(*rows, begin, end, known, fanouts, *firsts, best, reader)
             tick(edges)
@@ -195,8 +199,10 @@ def _classes(keys: npt.NDArray[np.uint16]) -> npt.NDArray[np.uint16]:
     """Classes of the probability to be in a window of batches; the last class is never read."""
     chances = np.exp2(-np.arange(_MOST_KEY + 1) / _STEPS)
     # 1 - (1 - p)**_WINDOW, exact for small p.
-    window = -np.expm1(_WINDOW * np.log1p(-np.minimum(chances, _LARGEST)))
-    table = (-_STEPS / _TIER * np.log2(np.maximum(window, 2.0**-500))).astype(np.uint16)
+    misses = np.log1p(-np.minimum(chances, _LARGEST))
+    window = -np.expm1(_WINDOW * misses)
+    factors = np.log2(np.maximum(window, 2.0**-500))
+    table = (-_STEPS / _TIER * factors).astype(np.uint16)
     table[-1] = _MOST_KEY
     classes: npt.NDArray[np.uint16] = table[keys]
     return classes
@@ -216,7 +222,8 @@ def _places(order: Array, begin: int, end: int) -> Array:
 
     own = order
     if end - begin != len(order):
-        own = order[(order >= begin) & (order < end)] - order.dtype.type(begin)
+        is_own = (order >= begin) & (order < end)
+        own = order[is_own] - order.dtype.type(begin)
     place = np.empty_like(own)
     _csc.number(own, place)
     return place
@@ -224,7 +231,7 @@ def _places(order: Array, begin: int, end: int) -> Array:
 
 def _ranges(graph: Graph) -> Ranges:
     ends = np.cumsum([0, *graph.num_nodes_by_type.values()]).tolist()
-    return dict(zip(graph.node_types, zip(ends[:-1], ends[1:], strict=True), strict=True))
+    return dict(zip(graph.node_types, pairwise(ends), strict=True))
 
 
 def _pieces(csc: CSC) -> Iterator[tuple[int, int, int]]:

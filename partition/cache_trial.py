@@ -69,9 +69,8 @@ def budget_bytes(trial: CacheTrial, graph: Graph) -> int | None:
 
 
 def _nbytes(trial: CacheTrial, graph: Graph, widths: Mapping[str, int]) -> int:
-    return trial.size.nbytes(
-        [(width, graph.num_nodes_of(t)) for t, width in widths.items()], free=int
-    )
+    rows = [(width, graph.num_nodes_of(node_type)) for node_type, width in widths.items()]
+    return trial.size.nbytes(rows, free=int)
 
 
 def measure(
@@ -113,8 +112,9 @@ def measure(
     reads = {node_type: counts.reads(node_type) for node_type in widths}
     numbering = Numbering(graph.num_nodes_by_type)
     ids = torch.cat([own + numbering.begin(node_type) for node_type, own in cached.items()])
+    asked = sum(int(count.sum()) for count in reads.values())
     hits = sum(int(reads[node_type][own].sum()) for node_type, own in cached.items())
-    return CacheUse(ids, sum(int(count.sum()) for count in reads.values()), hits)
+    return CacheUse(ids, asked, hits)
 
 
 def _fill(

@@ -82,16 +82,18 @@ def divide_each(budgets: Sequence[int], demands: Sequence[Demand]) -> list[list[
         # A single order takes all rows that fit.
         (only,) = demands
         count = len(only.ranking.ids)
-        row_bytes = [only.row_bytes]
-        return [
-            [rows_that_fit(nbytes - only.table_bytes, row_bytes, count, table=False)]
-            for nbytes in budgets
-        ]
-    scored = all(
-        demand.reads is not None or demand.ranking.scores is not None for demand in demands
-    )
+        divided = []
+        for nbytes in budgets:
+            left = nbytes - only.table_bytes
+            divided.append([rows_that_fit(left, [only.row_bytes], count, table=False)])
+        return divided
+    scored = all(_reads(demand) is not None for demand in demands)
     offers = [_Offer.of(demand, place, scored) for place, demand in enumerate(demands)]
     return [_divide(nbytes, offers, scored) for nbytes in budgets]
+
+
+def _reads(demand: Demand) -> Tensor | None:
+    return demand.ranking.scores if demand.reads is None else demand.reads
 
 
 def _divide(nbytes: int, offers: Sequence[_Offer], scored: bool) -> list[int]:
@@ -108,11 +110,11 @@ def _divide(nbytes: int, offers: Sequence[_Offer], scored: bool) -> list[int]:
     # there are finitely many sets.
     while True:
         let_in = {offer.order for offer, rows in zip(offers, best.rows, strict=True) if rows}
-        trials = (let_in ^ {order} for order in orders)  # add or remove one order
-        better = max(
-            (_choose(offers, nbytes, [o for o in orders if o in trial]) for trial in trials),
-            key=_Choice.worth,
-        )
+        choices = []
+        for changed in orders:
+            trial = let_in ^ {changed}  # one order added or removed
+            choices.append(_choose(offers, nbytes, [order for order in orders if order in trial]))
+        better = max(choices, key=_Choice.worth)
         if better.worth() <= best.worth():
             return best.rows
         best = better
@@ -150,16 +152,17 @@ class _Offer:
 
     @classmethod
     def of(cls, demand: Demand, place: int, scored: bool) -> _Offer:
-        reads = demand.ranking.scores if demand.reads is None else demand.reads
+        reads = _reads(demand)
+        moved = demand.row_bytes
         if reads is None or not scored:
             # Row i of n counts as 1 - i / n per byte of cache, so that each order gets the same
             # share of its rows, whatever their width.
             places = np.arange(len(demand.ranking.ids), dtype=np.float64)
             values = 1 - places / max(1, demand.num_nodes)
-            moved = demand.row_bytes
         else:
             values = reads.double().numpy()
-            moved = demand.row_bytes if demand.read_bytes is None else demand.read_bytes
+            if demand.read_bytes is not None:
+                moved = demand.read_bytes
         saved = np.concatenate([[0.0], np.cumsum(values) * moved])
         # The place tells demands without an order apart: each has its own table.
         order = ("alone", place) if demand.order is None else ("order", demand.order)
@@ -212,11 +215,8 @@ def _choose(offers: Sequence[_Offer], nbytes: int, let_in: Sequence[Hashable]) -
         # By order: its demands share one table.
         tables = {offers[place].order: offers[place].table_bytes for place in live}
         best = _fill(offers, nbytes - sum(tables.values()), live)
-        used = [
-            order
-            for order in let_in
-            if any(best.rows[place] for place in live if offers[place].order == order)
-        ]
+        filled = {offers[place].order for place in live if best.rows[place]}
+        used = [order for order in let_in if order in filled]
         if len(used) == len(let_in):
             return best
         let_in = used  # spend the bytes of unused tables on the other orders
@@ -234,7 +234,8 @@ def _fill(offers: Sequence[_Offer], left: int, live: Sequence[int]) -> _Choice:
         rest = _take(offers, rows, left, live, whole=whole)
         if whole:
             _take(offers, rows, rest, live, whole=False)
-        choices.append(_Choice(rows, sum(float(offers[t].saved[rows[t]]) for t in live)))
+        saved = sum(float(offers[t].saved[rows[t]]) for t in live)
+        choices.append(_Choice(rows, saved))
     return max(choices, key=_Choice.worth)
 
 
@@ -247,26 +248,29 @@ def _take(
     """
     # Each round takes all rows above the density at which the bytes run out, then those exactly at
     # it that fit. A demand drops out when it has no row left that fits.
-    while live := [
-        t for t in live if rows[t] < len(offers[t].slopes) and offers[t].row_bytes <= left
-    ]:
+    while True:
+        has_rows = [t for t in live if rows[t] < len(offers[t].slopes)]
+        live = [t for t in has_rows if offers[t].row_bytes <= left]
+        if not live:
+            return left
         density = _threshold([(offers[t], rows[t]) for t in live], left)
         for t in live:
             taken = max(rows[t], offers[t].above(density))
             left -= (taken - rows[t]) * offers[t].row_bytes
             rows[t] = taken
         ended = []
-        for t in live:  # of the rows exactly at the density, not all may fit
-            count = offers[t].at_least(density) - rows[t]
-            part = rows_that_fit(left, [offers[t].row_bytes], count, table=False)
+        # Of the rows exactly at the density, not all may fit.
+        for t in live:
+            offer = offers[t]
+            count = offer.at_least(density) - rows[t]
+            part = rows_that_fit(left, [offer.row_bytes], count, table=False)
             if part < count:
                 ended.append(t)
                 if whole:
-                    part = offers[t].whole_blocks(rows[t] + part, rows[t]) - rows[t]
-            left -= part * offers[t].row_bytes
+                    part = offer.whole_blocks(rows[t] + part, rows[t]) - rows[t]
+            left -= part * offer.row_bytes
             rows[t] += part
         live = [t for t in live if t not in ended]
-    return left
 
 
 def _threshold(offers: Sequence[tuple[_Offer, int]], left: int) -> float:
@@ -277,9 +281,11 @@ def _threshold(offers: Sequence[tuple[_Offer, int]], left: int) -> float:
 
     def fits(bits: int) -> bool:
         density = _from_bits(bits)
-        return (
-            sum(max(0, offer.above(density) - n) * offer.row_bytes for offer, n in offers) <= left
-        )
+        needed = 0
+        for offer, taken in offers:
+            more = max(0, offer.above(density) - taken)
+            needed += more * offer.row_bytes
+        return needed <= left
 
     return _from_bits(bisect.bisect_left(range(_INFINITY), True, key=fits))
 

@@ -17,7 +17,7 @@ from ..features.narrow import NarrowFeature, stored_as
 from ..features.store import FeatureCache, fill_cache, growing_cache, holds
 from ..graph.fields import FieldVersion
 from ..ranking.policy import RowType
-from .choice import Candidate, Choice, Outputs, Role
+from .choice import Candidate, Choice, Index, Outputs, Role
 from .plan import CachePlan, CachePlans, FieldPlan
 
 
@@ -105,9 +105,8 @@ class Holding:
 
     def used_without(self, key: Hashable) -> int:
         """Bytes of all tables, and of the rows of all fields but one."""
-        return self.choice.table_bytes + sum(
-            part.nbytes for other, part in self._parts.items() if other != key
-        )
+        others = (part.nbytes for other, part in self._parts.items() if other != key)
+        return self.choice.table_bytes + sum(others)
 
     def plans(self, budget_bytes: int, reason: str) -> CachePlans:
         """A plan for each vertex type and each cached edge type.
@@ -115,26 +114,26 @@ class Holding:
         ``reason`` says why nothing is cached.
         """
         now = self._parts
-        entries = list(self.entries.items())
-        parts = [
-            (entry.type, now[key]) for key, entry in entries if key in now and entry.field.is_cached
-        ]
-        by_type = {t: tuple(part for of, part in parts if of == t) for t in self._num_rows}
+        by_type: dict[RowType, list[FieldPlan]] = {}
+        for key, entry in list(self.entries.items()):
+            if key in now and entry.field.is_cached:
+                by_type.setdefault(entry.type, []).append(now[key])
+        if by_type:
+            reason = ""
         several = sum(isinstance(t, str) for t in self._num_rows) > 1
         indices = self.choice.indices
-        return CachePlans(
-            CachePlan(
-                self._device,
-                count,
-                budget_bytes,
-                indices[t].table_bytes if t in indices else 0,
-                by_type[t],
-                t if several or isinstance(t, tuple) else None,
-                "" if parts else reason,
+        plans = []
+        for t, count in self._num_rows.items():
+            is_edge_type = isinstance(t, tuple)
+            parts = tuple(by_type.get(t, ()))
+            if is_edge_type and not parts:
+                continue
+            table_bytes = indices[t].table_bytes if t in indices else 0
+            shown = t if several or is_edge_type else None
+            plans.append(
+                CachePlan(self._device, count, budget_bytes, table_bytes, parts, shown, reason)
             )
-            for t, count in self._num_rows.items()
-            if isinstance(t, str) or by_type[t]
-        )
+        return CachePlans(plans)
 
     def install(self, choice: Choice, found: Mapping[Hashable, Candidate]) -> None:
         """Apply a choice: release rows that it omits, keep those that stay, fill the others."""
@@ -142,28 +141,27 @@ class Holding:
         old = self._parts
         # In memory, a field's old rows serve until its new ones are there. A device may have no
         # room for both, so all rows that do not stay are released first.
-        self._leaving = self.release(
-            old.keys() - (choice.rows.keys() if self._link is None else kept.keys())
-        )
+        staying = choice.rows.keys() if self._link is None else kept.keys()
+        self._leaving = self.release(old.keys() - staying)
         if self._link is not None:
-            stay = {found[key].type for key in kept}
-            self.choice = Choice(
-                {t: index for t, index in self.choice.indices.items() if t in stay}
-            )
+            self.choice = Choice(self._tables_of({found[key].type for key in kept}))
         choice = self._with_tables(choice)
         self.choice = choice
         self._ranked_here = True
         self._declined = {
-            k: (c.type, c.seen.version) for k, c in found.items() if k not in choice.rows
+            key: (candidate.type, candidate.seen.version)
+            for key, candidate in found.items()
+            if key not in choice.rows
         }
         self._parts = {key: part for key, part in old.items() if key in choice.rows}
         for key, cache in kept.items():
-            self._use(key, found[key], choice.indices[found[key].type].cache(cache.rows))
-        growth = {
-            key: count * found[key].cached_bytes - (old[key].nbytes if key in old else 0)
-            for key, count in choice.rows.items()
-            if key not in kept
-        }
+            index = choice.indices[found[key].type]
+            self._use(key, found[key], index.cache(cache.rows))
+        growth = {}
+        for key, count in choice.rows.items():
+            if key not in kept:
+                before = old[key].nbytes if key in old else 0
+                growth[key] = count * found[key].cached_bytes - before
         # Fields that shrink come first, to keep the peak low.
         for key in sorted(growth, key=growth.__getitem__):
             if self.fill(key, found[key], choice.rows[key]) is None:
@@ -258,9 +256,11 @@ class Holding:
         """Release the tables of types without cached rows."""
         types = {self.entries[key].type for key in self._parts}
         rows = {key: count for key, count in self.choice.rows.items() if key in self._parts}
-        self.choice = Choice(
-            {t: index for t, index in self.choice.indices.items() if t in types}, rows
-        )
+        self.choice = Choice(self._tables_of(types), rows)
+
+    def _tables_of(self, types: Collection[RowType]) -> dict[RowType, Index]:
+        """The tables of some types."""
+        return {t: index for t, index in self.choice.indices.items() if t in types}
 
     def decline(self, key: Hashable, candidate: Candidate) -> None:
         """Note that these values are not worth a row."""
@@ -278,21 +278,18 @@ class Holding:
     def _filled(self, key: Hashable, candidate: Candidate, count: int) -> FeatureCache:
         index = self.choice.indices[candidate.type]
         stored = candidate.stored
+        ids = index.ids[:count]
         if self._link is None:
             num_nodes = self._num_rows[candidate.type]
             if self._grows(candidate.base):
                 before = candidate.field.cached(candidate.seen.version)
-                return growing_cache(stored, index.ids[:count], slots=index.slots, before=before)
+                return growing_cache(stored, ids, slots=index.slots, before=before)
             return fill_cache(
-                stored,
-                index.ids[:count],
-                device=self._device,
-                num_nodes=num_nodes,
-                slots=index.slots,
+                stored, ids, device=self._device, num_nodes=num_nodes, slots=index.slots
             )
         assert not isinstance(stored, DeviceFeature)
         transfer = self._link.transfer(key, candidate.seen.version)
-        rows, filling = fill_rows(stored, index.ids[:count], self._link, transfer)
+        rows, filling = fill_rows(stored, ids, self._link, transfer)
         self.fillings.append(filling)
         return index.cache(rows)
 

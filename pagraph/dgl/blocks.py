@@ -49,9 +49,10 @@ class BlockBuilder:
         self._idtype = graph.idtype
         self._ntypes = list(graph.ntypes)
         self._etypes = list(graph.etypes)
-        self.numbers = number = {ntype: i for i, ntype in enumerate(self._ntypes)}
+        self.numbers = {ntype: i for i, ntype in enumerate(self._ntypes)}
         self._canonical = list(graph.canonical_etypes)
-        src, dst = ([number[etype[end]] for etype in self._canonical] for end in (0, 2))
+        src = [self.numbers[etype[0]] for etype in self._canonical]
+        dst = [self.numbers[etype[2]] for etype in self._canonical]
         count = len(self._ntypes)
         # DGL gives a block's vertex types twice, as sources and, numbered after these, as
         # destinations; a graph has each once.
@@ -65,9 +66,8 @@ class BlockBuilder:
         units = []
         for etype in self._canonical:
             relation = block.relations[etype]
-            ids = self._local_edge_ids(
-                relation.indices, self._pools(("local edge ids", place, etype))
-            )
+            pool = self._pools(("local edge ids", place, etype))
+            ids = self._local_edge_ids(relation.indices, pool)
             ends = num_src[etype[0]], block.num_dst[etype[2]]
             # Blocks are rows of destinations: 2 kinds of vertices, already compressed.
             units.append(
@@ -75,9 +75,8 @@ class BlockBuilder:
                     2, *ends, relation.indptr, relation.indices, ids, _FORMATS, True
                 )
             )
-        counts = utils.toindex(
-            [*num_src.values(), *[block.num_dst[ntype] for ntype in self._ntypes]], "int64"
-        )
+        num_dst = [block.num_dst[ntype] for ntype in self._ntypes]
+        counts = utils.toindex([*num_src.values(), *num_dst], "int64")
         return heterograph_index.create_heterograph_from_relations(self._bipartite, units, counts)
 
     def build_all(
@@ -168,13 +167,13 @@ class BlockBuilder:
         index = positions if ids is None else _LazyIndex([ids, positions])
         parent = self._graph._edge_frames[self._canonical.index(etype)]
         frame = sub_frame(parent, index, positions.shape[0], given)
-        values, gathered_at = (positions, None) if ids is None else (ids, positions)
+        values = positions if ids is None else ids
+        gathered_at = None if ids is None else positions
         # Converted when it is first read: core graphs have the narrowest ids that fit, DGL's all
         # one dtype.
         deferred = None if values.dtype == self._idtype else self._idtype
-        frame._columns[dgl.EID] = Column(
-            values, Scheme((), self._idtype), gathered_at, None, deferred
-        )
+        scheme = Scheme((), self._idtype)
+        frame._columns[dgl.EID] = Column(values, scheme, gathered_at, None, deferred)
         return frame
 
     def graph_structure(
@@ -259,10 +258,8 @@ def dgl_block(block: Block, graph: Graph | None) -> Any:
     local = torch.arange(block.num_edges, device=indices.device)
     try:
         made = dgl.create_block(("csc", (indptr, indices, local)), block.num_src, block.num_dst)
-    except (
-        dgl.DGLError,
-        RuntimeError,
-    ) as error:  # the latter is torch's, where it cannot hand the arrays over
+    # The latter is torch's, where it cannot hand the arrays over.
+    except (dgl.DGLError, RuntimeError) as error:
         if indices.device.type == "cpu":
             raise
         raise dgl.DGLError(
@@ -276,8 +273,8 @@ def dgl_block(block: Block, graph: Graph | None) -> Any:
         made.edata[EDGE_WEIGHTS] = block.weights
     if graph is not None:
         own = graph.csc.edge_ids
-        positions = block.positions.long()
-        made.edata[dgl.EID] = (
-            positions if own is None else own.to(positions.device)[positions].long()
-        )
+        ids = block.positions.long()
+        if own is not None:
+            ids = own.to(ids.device)[ids].long()
+        made.edata[dgl.EID] = ids
     return made

@@ -209,12 +209,11 @@ class Given(Front):
     def arrays(self, state: Tensor, begin: int, places: Sequence[Place]) -> list[Tensor]:
         """See ``Front``."""
         memory = state[begin:].view(torch.uint8)
-        return [
-            memory[place.offset : place.offset + place.capacity * place.dtype.itemsize].view(
-                place.dtype
-            )
-            for place in places
-        ]
+        arrays = []
+        for place in places:
+            end = place.offset + place.capacity * place.dtype.itemsize
+            arrays.append(memory[place.offset : end].view(place.dtype))
+        return arrays
 
     def given(self, arrays: Sequence[Tensor], places: Sequence[Place]) -> list[tuple[int, Any]]:
         """The arrays that follow the addresses, each with its offset in bytes."""
@@ -224,6 +223,11 @@ class Given(Front):
 def sent_plan(hops: int) -> Plan:
     """The plan of batches of one type that the CPU samples; only its sizes are used."""
     return Plan([[0]] * hops, replace=False)
+
+
+def _aligned(nbytes: int) -> int:
+    """The bytes up to the next place where an array may begin."""
+    return -(-nbytes // _ALIGN) * _ALIGN
 
 
 def _getter(places: Sequence[int]) -> Callable[[Sequence[int]], Sequence[int]]:
@@ -292,7 +296,9 @@ class Recording:
         self.ends_of = list[Callable[[Sequence[int]], Sequence[int]]]()
         self.count_at = list[int]()
         for number, kind in enumerate(types):
-            ends = [known[kind] for known in plan.known_at[: None if number < inputs else 1]]
+            # Labels are read for the seeds, which are known first.
+            known_at = plan.known_at if number < inputs else plan.known_at[:1]
+            ends = [known[kind] for known in known_at]
             self.count_at.append(ends[-1])
             self.ends_of.append(_getter(ends))
         head = plan.words
@@ -301,7 +307,7 @@ class Recording:
         self.addresses_at = self.slab_at + 1
         # Aligned, so that the front's arrays may be read 16 bytes at a time.
         end = self.addresses_at + _ADDRESSES * len(layouts)
-        self.begin = -(-end * 8 // _ALIGN) * _ALIGN // 8
+        self.begin = _aligned(end * 8) // 8
         self.places = list[Place]()
         self.nbytes = 0
         nbytes = self._lay_out(capacities, layouts)
@@ -354,14 +360,13 @@ class Recording:
         return nbytes
 
     def _sent(self, numbers: Sequence[float], dtype: torch.dtype) -> Tensor:
-        return self._accelerator.empty((len(numbers),), dtype).copy_(
-            torch.tensor(numbers, dtype=dtype, device="cpu")
-        )
+        values = torch.tensor(numbers, dtype=dtype, device="cpu")
+        return self._accelerator.empty((len(numbers),), dtype).copy_(values)
 
     def _add(self, count: int, dtype: torch.dtype, width: int) -> None:
         size = dtype.itemsize
         self.places.append(Place(self.nbytes, count, dtype, self.nbytes // size, width))
-        self.nbytes += -(-count * width * size // _ALIGN) * _ALIGN
+        self.nbytes += _aligned(count * width * size)
 
     def _work(self, given: Tensor, out: Tensor) -> None:
         state = self._state

@@ -165,7 +165,7 @@ class _Batch:
             value = store._mapping[name]
             by_edge = reading.levels is not None and (key, name) in reading.levels.by_edge
             index = edges.get(key) if by_edge else nodes[key]
-            if by_edge and index is not None:
+            if by_edge and index is not None and self._permutations is not None:
                 index = self._permuted(key, index, value)
             if index is None:
                 self.put(key, {name: None})

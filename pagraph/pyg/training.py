@@ -147,14 +147,16 @@ class _PyG:
             more["edge_label_index"] = torch.stack(ends).long()
             # A random destination for the source of each edge, like DGL's Uniform(1).
             more["neg_sampling"] = NegativeSampling("triplet")
-            return (_PyGsLinkLoader if own else LinkNeighborLoader)(data, **more)
+            link_loader = _PyGsLinkLoader if own else LinkNeighborLoader
+            return link_loader(data, **more)
         more["input_nodes"] = seeds.ids
         if isinstance(data, HeteroData):
             more["input_nodes"] = (seeds.node_type, seeds.ids)
         if seeds.time is not None:
             more["time_attr"] = seeds.time
             more["temporal_strategy"] = "last"
-        return (_PyGsLoader if own else NeighborLoader)(data, **more)
+        loader = _PyGsLoader if own else NeighborLoader
+        return loader(data, **more)
 
     def batch(self, item: Any, seeds: Seeds, num_hops: int) -> Batch:
         rows = [_store(item, ntype)[name] for ntype, name in seeds.fields]
@@ -162,12 +164,13 @@ class _PyG:
             links = torch.stack([item.src_index, item.dst_pos_index])
             pairs = torch.stack([item.src_index, item.dst_neg_index])
             count = 1 + int(torch.cat([links, pairs]).max())
-            return Batch(_blocks(item, num_hops, None, count), rows, (links, pairs))
+            blocks = _blocks(item, num_hops, None, count)
+            return Batch(blocks, rows, (links, pairs))
         store = _store(item, seeds.node_type)
         count = int(store.batch_size)
         target = seeds.node_type if isinstance(item, HeteroData) else None
-        labels = store[seeds.label][:count]
-        return Batch(_blocks(item, num_hops, target, count), rows, (labels,))
+        blocks = _blocks(item, num_hops, target, count)
+        return Batch(blocks, rows, (store[seeds.label][:count],))
 
     def seed(self, seed: int) -> None:
         """Do nothing: PyG uses torch's random numbers."""
@@ -184,13 +187,15 @@ def _store(data: Any, node_type: str) -> Any:
 def _data(seeds: Seeds) -> Any:
     """A graph as PyG's data, with the fields that are read."""
     graph = seeds.graph
-    data = to_pyg(Graph({t: graph.csc_of(t) for t in graph.edge_types}, graph.num_nodes_by_type))
+    csc = {etype: graph.csc_of(etype) for etype in graph.edge_types}
+    data = to_pyg(Graph(csc, graph.num_nodes_by_type))
     fields = list(seeds.fields)
     if seeds.label is not None:
         fields.append((seeds.node_type, seeds.label))
     if seeds.time is not None:
-        timed = [t for t in graph.node_types if seeds.time in graph.node_fields(t)]
-        fields += [(ntype, seeds.time) for ntype in timed]
+        for ntype in graph.node_types:
+            if seeds.time in graph.node_fields(ntype):
+                fields.append((ntype, seeds.time))
     for ntype, name in fields:
         # PyG's data holds tensors, so rows stored by reference are all gathered.
         _store(data, ntype)[name] = materialized(graph.node_fields(ntype)[name])
@@ -275,9 +280,10 @@ def hop_of(layer: Any, csc: CSC) -> Callable[[Block, Tensor], Tensor] | None:
     if isinstance(layer, layers.LayerNorm) and layer.mode == "node":
         return None
     if isinstance(layer, layers.MessagePassing) and layer.flow == "source_to_target":
-        if type(layer) is layers.GCNConv and not layer.improved:
-            if layer.normalize:
-                return _normalised(layer, csc)
+        is_plain_gcn = type(layer) is layers.GCNConv and not layer.improved
+        if is_plain_gcn and layer.normalize:
+            return _normalised(layer, csc)
+        if is_plain_gcn:
             # It treats sources and destinations as one set.
             return lambda block, x: layer(x, block.to_pyg())[: block.num_dst]
         for known in _OF_ONE_HOP:

@@ -88,9 +88,10 @@ class Learned:
     ) -> dict[str, Ranking]:
         """See ``pagraph.ranking.policy``."""
         count = num_seeds(seeds)
+        batches = -(-count // batch_size) if count else self.batches
         # If several processes share the seeds, this one has read its share of the epoch.
-        epochs = self.counts.batches / (-(-count // batch_size) if count else self.batches)
-        return _by_expected_reads(graph, seeds, sampler, [Counted(self.counts, epochs)], batch_size)
+        counted = Counted(self.counts, self.counts.batches / batches)
+        return _by_expected_reads(graph, seeds, sampler, [counted], batch_size)
 
 
 def _by_expected_reads(
@@ -124,7 +125,8 @@ def _seconds(graph: Graph, sampler: MiniBatchSampler, counts: AccessCounts) -> f
             for hop in range(blocks.num_hops):
                 fanout = blocks.fanout(hop, etype)
                 drawn = degrees if fanout < 0 else degrees.clamp(max=fanout)
-                edges += float((expanded(counts, blocks, etype[2], hop) * drawn).sum())
+                times = expanded(counts, blocks, etype[2], hop)
+                edges += float((times * drawn).sum())
     return counts.batches * _PER_BATCH + counts.total * _PER_ROW + edges * _PER_EDGE
 
 
@@ -197,10 +199,11 @@ def expected_reads(
     )
     priors = {} if sampler is None else _priors(graph, seeds, sampler, evidence, batch_size)
     degrees = out_degrees(graph)
-    return {
-        ntype: torch.from_numpy(_reads(ntype, evidence, priors.get(ntype), _array(degrees[ntype])))
-        for ntype in graph.node_types
-    }
+    expected = {}
+    for ntype in graph.node_types:
+        reads = _reads(ntype, evidence, priors.get(ntype), _array(degrees[ntype]))
+        expected[ntype] = torch.from_numpy(reads)
+    return expected
 
 
 def learned_reads(prior: Tensor, counts: Tensor, batches: int) -> Tensor:
@@ -225,10 +228,17 @@ def learned_reads(prior: Tensor, counts: Tensor, batches: int) -> Tensor:
     known = expected[expected > 0]
     expected = np.where(expected > 0, expected, known.min(initial=1.0) / 2)
     counted = _array(counts)
-    most = max(1, min(_STRATA, int(counted.sum() / _LEAST_READS)))
-    fitted = np.minimum(_fitted(expected, counted, [_Strata.by(expected, most)]), batches)
+    most = _most_strata(counted.sum())
+    scaled = _fitted(expected, counted, [_Strata.by(expected, most)])
+    fitted = np.minimum(scaled, batches)
     noise = fitted * (1 - fitted / max(1, batches))
-    return torch.from_numpy(_shrunk(fitted, counted, noise, None, 1.0, _Strata.by(fitted, most)))
+    reads = _shrunk(fitted, counted, noise, None, 1.0, _Strata.by(fitted, most))
+    return torch.from_numpy(reads)
+
+
+def _most_strata(reads: float) -> int:
+    """Number of strata, so that each has enough of all counted reads."""
+    return max(1, min(_STRATA, int(reads / _LEAST_READS)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -241,13 +251,14 @@ class _Evidence:
 
     @property
     def epochs(self) -> float:
-        return sum(c.epochs for c in self.counted)
+        return sum(counted.epochs for counted in self.counted)
 
     @property
     def draws(self) -> float:
         """Batches, or disjoint trees, of an epoch; each reads a vertex at most once."""
         if not self.disjoint:
-            return max(1.0, sum(c.counts.batches for c in self.counted) / self.epochs)
+            batches = sum(counted.counts.batches for counted in self.counted)
+            return max(1.0, batches / self.epochs)
         # Each tree has one seed.
         trees = 0.0
         for node_type in self.counted[0].counts.node_types:
@@ -311,7 +322,7 @@ def _reads(
     else:
         seed_reads, expected = prior
         traits.insert(0, expected)
-    most = max(1, min(_STRATA, int(mean.sum() * evidence.epochs / _LEAST_READS)))
+    most = _most_strata(mean.sum() * evidence.epochs)
     strata = [_Strata.by(trait, most) for trait in traits]
     fitted = np.minimum(_fitted(expected, mean, strata), draws)
     # The variance of a binomial count: n p (1 - p) with n = draws and p = fitted / draws.
@@ -320,8 +331,9 @@ def _reads(
     if len(drawn) > 1:
         # The means of m and n epochs differ with variance v (1 / m + 1 / n), where v is the
         # variance of one epoch's reads.
-        first, second = (c.epochs for c in evidence.counted[:2])
-        measured = (drawn[0] / first - drawn[1] / second) ** 2 / (1 / first + 1 / second)
+        first, second = (counted.epochs for counted in evidence.counted[:2])
+        difference = drawn[0] / first - drawn[1] / second
+        measured = difference**2 / (1 / first + 1 / second)
     if prior is None and measured is None:
         # Degrees predict too little to separate noise from real differences. They mostly break
         # ties.
@@ -390,14 +402,17 @@ def _shrunk(
         # Scale the assumed noise of a stratum to the measured one, shrunk a little towards 1. It is
         # bounded, as two countings of few vertices may agree or differ by accident.
         blended = measured + _ASSUMED_WORTH * noise
-        noise = noise * np.clip(strata.ratio(blended, (1 + _ASSUMED_WORTH) * noise), 0.1, 5.0)
+        ratio = strata.ratio(blended, (1 + _ASSUMED_WORTH) * noise)
+        noise = noise * np.clip(ratio, 0.1, 5.0)
     noise = noise / epochs
     # Assume that the variance of vertices around the prior is its square times a factor for each
     # stratum. Estimate the factor by moments: the squared deviations less the noise.
-    surplus = np.maximum(strata.sum((mean - prior) ** 2 - noise), 0.0)
+    deviation = (mean - prior) ** 2
+    surplus = np.maximum(strata.sum(deviation - noise), 0.0)
     scale = strata.sum(prior**2)
     factor = np.divide(surplus, scale, out=np.zeros_like(scale), where=scale > 0)
     signal = factor[strata.of] * prior**2
-    trust = np.divide(signal, signal + noise, out=np.zeros_like(signal), where=signal + noise > 0)
+    total = signal + noise
+    trust = np.divide(signal, total, out=np.zeros_like(signal), where=total > 0)
     reads: Array = prior + trust * (mean - prior)
     return reads

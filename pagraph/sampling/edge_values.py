@@ -62,11 +62,7 @@ class _Versions(Generic[T]):
         now = [FieldVersion.of(values) for values in fields]
         with self._lock:
             # Drop values whose fields were written or freed; they cannot be asked for again.
-            self._known = [
-                known
-                for known in self._known
-                if all(_may_return(old, new) for old in known[1] for new in now)
-            ]
+            self._known = [known for known in self._known if _may_return(known[1], now)]
             for known_kind, known, made in self._known:
                 if known_kind == kind and known == now:
                     return made
@@ -75,11 +71,17 @@ class _Versions(Generic[T]):
             return fresh
 
 
-def _may_return(known: FieldVersion, now: FieldVersion) -> bool:
-    storage = known.storage()
-    return storage is not None and (
-        known == now or storage is not now.storage() or known.layout != now.layout
-    )
+def _may_return(known: Sequence[FieldVersion], now: Sequence[FieldVersion]) -> bool:
+    """Whether fields of these versions may be asked for again, as none was written or freed."""
+    for old in known:
+        storage = old.storage()
+        if storage is None:
+            return False
+        for new in now:
+            is_same_tensor = storage is new.storage() and old.layout == new.layout
+            if is_same_tensor and old != new:
+                return False
+    return True
 
 
 class KnownFields(Generic[T]):
@@ -296,8 +298,10 @@ def _in_csc_order(csc: CSC, values: Tensor, name: str) -> Tensor:
         return weights
     weights = weights.to(torch.float32 if weights.dtype in _NARROW else torch.float64)
     low, high = (float(bound) for bound in torch.aminmax(weights))
+    # Negated, so that NaN is refused.
     if not (low >= 0 and high < float("inf")):
-        wrong = weights[~((weights >= 0) & (weights < float("inf")))]
+        is_right = (weights >= 0) & (weights < float("inf"))
+        wrong = weights[~is_right]
         raise ValueError(f"{name} must be finite and not negative, got {float(wrong[0])}")
     if weights.dtype == torch.float64 and not (low >= _LEAST and high <= _MOST):
         weights = torch.where(weights > 0, weights.clamp(_LEAST, _MOST), weights)

@@ -39,7 +39,8 @@ class Sizes(NamedTuple):
     @classmethod
     def of(cls, hop_ends: Sequence[int], edges: Sequence[int]) -> Sizes:
         """Sizes from the ends of each hop's vertices, and the number of edges of each hop."""
-        return cls(tuple(end - begin for begin, end in pairwise([0, *hop_ends])), tuple(edges))
+        nodes = tuple(end - begin for begin, end in pairwise([0, *hop_ends]))
+        return cls(nodes, tuple(edges))
 
     @property
     def node_ends(self) -> list[int]:
@@ -49,9 +50,9 @@ class Sizes(NamedTuple):
     def has_room_for(self, sampled: Sizes) -> bool:
         """Whether a sampled batch fits, with at least one padding vertex in each hop for padding
         edges."""
-        return all(n < most for n, most in zip(sampled.nodes, self.nodes, strict=True)) and all(
-            n <= most for n, most in zip(sampled.edges, self.edges, strict=True)
-        )
+        nodes = zip(sampled.nodes, self.nodes, strict=True)
+        edges = zip(sampled.edges, self.edges, strict=True)
+        return all(n < most for n, most in nodes) and all(n <= most for n, most in edges)
 
 
 def largest_sizes(sampler: HopSampler, graph: Graph, batch_size: int) -> Sizes:

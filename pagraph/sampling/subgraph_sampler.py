@@ -153,9 +153,8 @@ class SubgraphSampler(FanoutSampler):
         of_sources = graph.node_fields(edge_type[0]).get(self.time)
         if of_edges is None and of_sources is None:
             return None
-        return edge_times(
-            graph.adjacency(self.edge_dir, edge_type), of_edges, of_sources, name=self.time
-        )
+        csc = graph.adjacency(self.edge_dir, edge_type)
+        return edge_times(csc, of_edges, of_sources, name=self.time)
 
     def window(self, edge_type: EdgeType) -> float | None:
         """The length of an edge type's time window; None: there is no window."""
@@ -302,9 +301,11 @@ class SubgraphRun(BatchRun):
         vertices."""
         self._plant()
         hops: list[dict[EdgeType, _PlacedEdges]] = []
-        ends = self.each_hop(
-            lambda number, begins, known: hops.append(self._hop(number, begins, known))
-        )
+
+        def expand(number: int, begins: Mapping[str, int], known: Mapping[str, int]) -> None:
+            hops.append(self._hop(number, begins, known))
+
+        ends = self.each_hop(expand)
         return hops, ends
 
     def induced_in_trees(
@@ -313,16 +314,14 @@ class SubgraphRun(BatchRun):
         """The subgraph of vertices of trees, with all edges within each tree and its time
         limits."""
         split = {ntype: self._split(ntype, known) for ntype, known in ids.items()}
-        vertices = {
-            t: TreeVertices.of(
-                t, *split[t], (self.graph.num_nodes_of(t), self.num_trees), self.scratch
-            )
-            for t in ids
-        }
-        edges = {
-            t: self._in_trees(index, t, split[t[2]], vertices, by_source)
-            for index, t in enumerate(self.graph.edge_types)
-        }
+        vertices = {}
+        for ntype, known in split.items():
+            sizes = (self.graph.num_nodes_of(ntype), self.num_trees)
+            vertices[ntype] = TreeVertices.of(ntype, *known, sizes, self.scratch)
+        edges = {}
+        for index, etype in enumerate(self.graph.edge_types):
+            known = split[etype[2]]
+            edges[etype] = self._in_trees(index, etype, known, vertices, by_source)
         return self._put_together(ids, edges, ends)
 
     def _in_trees(
@@ -357,13 +356,12 @@ class SubgraphRun(BatchRun):
     def _put_together(
         self, ids: dict[str, Any], edges: dict[EdgeType, SampledEdges], ends: dict[str, list[int]]
     ) -> Subgraph:
-        found = {ntype: self._found(ntype, known) for ntype, known in ids.items()}
-        nodes = {ntype: vertices for ntype, (vertices, _) in found.items()}
-        trees = {
-            ntype: of_vertices
-            for ntype, (_, of_vertices) in found.items()
-            if of_vertices is not None
-        }
+        nodes = {}
+        trees = {}
+        for ntype, known in ids.items():
+            nodes[ntype], of_vertices = self._found(ntype, known)
+            if of_vertices is not None:
+                trees[ntype] = of_vertices
         return Subgraph(dict(self.seeds), nodes, edges, ends, trees or None)
 
     def _plant(self) -> None:
@@ -388,10 +386,9 @@ class SubgraphRun(BatchRun):
         """Sample one hop along every edge type, from the vertices that the previous hop found."""
         found = {t: table.nodes[begins[t] : ends[t]] for t, table in self.tables.items()}
         drawn = {}
-        frontiers = {
-            t: self._split(t, ids) if self.sampler.disjoint else (ids, None)
-            for t, ids in found.items()
-        }
+        frontiers = {}
+        for ntype, ids in found.items():
+            frontiers[ntype] = self._split(ntype, ids) if self.sampler.disjoint else (ids, None)
         for index, etype in enumerate(self.graph.edge_types):
             src_type, _, dst_type = etype
             frontier, trees = frontiers[dst_type]
@@ -406,9 +403,8 @@ class SubgraphRun(BatchRun):
                 **self._limits(etype, trees),
             )
             edges = self.sampler.pick(self.graph, hop, number, etype, self.field)
-            self.tables[src_type].relabel(
-                self._sources(hop, etype, edges, trees), edges.indices.numpy()
-            )
+            sources = self._sources(hop, etype, edges, trees)
+            self.tables[src_type].relabel(sources, edges.indices.numpy())
             drawn[etype] = begins[dst_type], edges
         return drawn
 

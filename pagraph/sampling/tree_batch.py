@@ -182,7 +182,8 @@ def sample_trees(
         trees_of = of_trees.of_seeds.numpy()
         times = of_edges.table, of_edges.like, of_edges.limits(of_trees)
     scratch = Scratch.of_this_thread()
-    bounds = scratch.array("tree bounds", 4 * len(runs) * (total if grouped else 1), np.int64)
+    num_groups = total if grouped else 1
+    bounds = scratch.array("tree bounds", 4 * len(runs) * num_groups, np.int64)
     bounds = bounds.reshape(-1, max(1, len(runs)), 4)
     shape = hops.ends, np.array(sizes, dtype=np.int64), hops.fanouts, runs
     in_group = _NODES_IN_GROUP if weighted is None else _WEIGHTED_IN_GROUP
@@ -222,7 +223,9 @@ def sample_trees(
         raise_bad_row(found[1])
     if found[0] == batch.BAD_SOURCE:
         raise_bad_source(found[1], sizes[hops.ends[found[2], 0]])
-    whole = (FRESH if pools is None else pools("batch")).take((-(-found[3] // 8) * 8,), torch.uint8)
+    nbytes = -(-found[3] // 8) * 8  # whole int64 words
+    pool = FRESH if pools is None else pools("batch")
+    whole = pool.take((nbytes,), torch.uint8)
     ids = whole.view(dtype)
     longs = whole.view(torch.int64)
     out = ids.numpy(), longs.numpy()

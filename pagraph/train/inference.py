@@ -246,18 +246,21 @@ class _Plan:
         self._count = csc.num_dst
         self._try(rows)
         tables = 2 * csc.indptr.element_size() * self._count  # places in a window and in a block
-        hops = [stage for stage in stages if stage.hop is not None]
-        edge_bytes = max((stage.edge_bytes for stage in hops), default=0)
+        edge_bytes = 0
+        row_bytes = 0  # with the row's vertex
+        for i, stage in enumerate(stages):
+            if stage.hop is not None:
+                edge_bytes = max(edge_bytes, stage.edge_bytes)
+                row_bytes = max(row_bytes, self._row_bytes(i) + 8)
+        # Of the vertex with the most in-edges, which cannot be divided.
         most = most_in_edges(csc) + 1
         computed = max(most * edge_bytes, 2 * _ROWS_BYTES)
-        window = most * max(
-            (self._row_bytes(i) + 8 for i, s in enumerate(stages) if s.hop is not None), default=0
-        )
-        if memory < tables + computed + window:
-            least = in_mebibytes(tables + computed + window)
+        window = most * row_bytes
+        least = tables + computed + window
+        if memory < least:
             raise ValueError(
-                f"memory must be at least {least} for this graph and these layers, got {memory:,} "
-                "bytes"
+                f"memory must be at least {in_mebibytes(least)} for this graph and these layers, "
+                f"got {memory:,} bytes"
             )
         self._computed = max(computed, min(memory // 4, _MOST_COMPUTED))
         self._room = max(window, memory - tables - self._computed)
@@ -267,17 +270,19 @@ class _Plan:
         """Bytes of a row that stage ``i`` reads."""
         if i == 0:
             return math.prod(self._rows.shape[1:]) * self._rows.dtype.itemsize
-        return math.prod(self._stages[i - 1].shape) * self._stages[i - 1].dtype.itemsize
+        before = self._stages[i - 1]
+        return math.prod(before.shape) * before.dtype.itemsize
 
     def _try(self, rows: FieldValue) -> None:
         """Run the stages on one vertex, to learn shapes and dtypes of their outputs."""
         dtype = torch.float64 if rows.dtype == torch.float64 else torch.float32
         x = torch.zeros(1, *rows.shape[1:], dtype=dtype, device=self._device)
-        ids, edges = (torch.zeros(n, dtype=self._csc.indptr.dtype, device="cpu") for n in (1, 1))
-        offsets = torch.tensor([0, min(1, self._csc.num_edges)], dtype=ids.dtype, device="cpu")
-        block = Block(offsets, ids[: int(offsets[1])], ids, edges[: int(offsets[1])], 1).to(
-            self._device
-        )
+        # One vertex with a self-loop, or without edges if the graph has none.
+        count = min(1, self._csc.num_edges)
+        ids = torch.zeros(1, dtype=self._csc.indptr.dtype, device="cpu")
+        edges = torch.zeros(count, dtype=ids.dtype, device="cpu")
+        offsets = torch.tensor([0, count], dtype=ids.dtype, device="cpu")
+        block = Block(offsets, ids[:count], ids, edges, 1).to(self._device)
         for stage in self._stages:
             y = stage(None if stage.hop is None else block, x)
             # For each edge a row of the source and one of the output, and two copies of both, as
@@ -321,9 +326,8 @@ class _Plan:
     ) -> Tensor:
         assert self._out is not None
         shape = (self._count, *stage.shape)
-        stored = check_storable(
-            "out", torch.empty(0, *stage.shape, dtype=stage.dtype, device="cpu")
-        )
+        empty = torch.empty(0, *stage.shape, dtype=stage.dtype, device="cpu")
+        stored = check_storable("out", empty)
         with new_file(self._out) as file:
             header = {"descr": stored.str, "fortran_order": False, "shape": shape}
             np.lib.format.write_array_header_1_0(file, header)
@@ -344,7 +348,8 @@ class _Plan:
             for begin, end in _runs(self._csc.indptr, window.begin, window.end, at_once):
                 block = _block(self._csc, begin, end, place)
                 x = window.rows.index_select(0, window.places_of(block.src_nodes))
-                sink(stage(block.to(self._device), _widened(x).to(self._device)).cpu())
+                y = stage(block.to(self._device), _widened(x).to(self._device))
+                sink(y.cpu())
                 tick(end - begin)
 
     def _row_by_row(

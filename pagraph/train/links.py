@@ -108,7 +108,8 @@ def make_link_task(graph: Graph, options: TrainOptions) -> LinkTask:
     has_masks = any(f"{name}_mask" in graph.edata for name in SETS)
     sets = _masked(graph, keys) if has_masks else _drawn(keys)
     # Parallel edges, and those in the other direction, have the same key, so all of them go.
-    kept = ~torch.isin(keys, torch.cat([sets["val"], sets["test"]]))
+    held_out = torch.cat([sets["val"], sets["test"]])
+    kept = ~torch.isin(keys, held_out)
     rest = CSC.from_coo(src[kept], dst[kept], count)
     fields: dict[str, Any] = {FEATURES: graph.ndata[FEATURES]}
     source = Graph(CSC(rest.indptr, rest.indices, count), ndata=fields)
@@ -161,7 +162,8 @@ def _masked(graph: Graph, keys: Tensor) -> dict[str, Tensor]:
                 f"{name}_mask must have one value for each edge if any edge mask is given, got "
                 f"{got}"
             )
-        sets[name] = _distinct(keys[materialized(mask).bool()[places]])
+        is_selected = materialized(mask).bool()[places]
+        sets[name] = _distinct(keys[is_selected])
         if len(sets[name]) == 0:
             raise ValueError(
                 f"{name}_mask must select at least 1 edge between different vertices, got 0"
@@ -176,7 +178,8 @@ def _drawn(keys: Tensor) -> dict[str, Tensor]:
         raise ValueError(
             f"graph must have at least {_HELD_OUT} links to hold some of them out, got {len(links)}"
         )
-    mixed = links[torch.randperm(len(links), generator=_generator(), device="cpu")]
+    order = torch.randperm(len(links), generator=_generator(), device="cpu")
+    mixed = links[order]
     held_out = len(links) // _HELD_OUT
     return {
         "val": mixed[:held_out],
@@ -189,7 +192,8 @@ def _one_edge_each(csc: CSC, links: Tensor) -> Tensor:
     """The first edge of each link that has one, ascending."""
     keys = _keys(csc.indices.long(), csc.destinations().long(), csc.num_dst)
     distinct, first = map(torch.from_numpy, np.unique(keys.numpy(), return_index=True))
-    return first[torch.isin(distinct, links)].sort().values
+    is_asked = torch.isin(distinct, links)
+    return first[is_asked].sort().values
 
 
 def _without(framework: Framework, block: Any, seen: Tensor) -> Any:
@@ -217,8 +221,10 @@ def _measured(embedding: Tensor, links: Tensor) -> dict[str, float]:
     right = []
     wrong = []
     reciprocal = 0.0
-    for src, dst in zip(*(ends.split(_AT_ONCE) for ends in links), strict=True):
-        ends = torch.randint(len(embedding), (len(src), _RIVALS), generator=generator, device="cpu")
+    sources, targets = (ends.split(_AT_ONCE) for ends in links)
+    for src, dst in zip(sources, targets, strict=True):
+        shape = (len(src), _RIVALS)
+        ends = torch.randint(len(embedding), shape, generator=generator, device="cpu")
         score = _scores(embedding, src, dst)
         others = torch.einsum("nd,nkd->nk", embedding[src], embedding[ends])
         better = (others > score[:, None]).sum(1)

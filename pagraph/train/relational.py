@@ -174,9 +174,8 @@ class RelationalSAGE(nn.Module):
             self.embeddings: nn.ModuleList = nn.ModuleList(
                 nn.Embedding(count, sizes[0]) for count in shape.embedded.values()
             )
-            for types, edge_types, size in zip(
-                shape.types[1:], shape.edge_types, sizes[1:], strict=True
-            ):
+            computed = zip(shape.types[1:], shape.edge_types, sizes[1:], strict=True)
+            for types, edge_types, size in computed:
                 layers.append(RelationalLayer(types, edge_types, width, size, framework))
                 width = dict.fromkeys(types, size)
         self.layers: nn.ModuleList = nn.ModuleList(layers)
@@ -189,10 +188,9 @@ class RelationalSAGE(nn.Module):
     def forward(self, blocks: Sequence[Any], *rows: Tensor) -> Tensor:
         """Class scores of the last block's destinations of the target type, from the rows of
         ``fields``."""
-        x = {
-            ntype: self.begin(ntype, some)
-            for (ntype, _), some in zip(self.fields, rows, strict=True)
-        }
+        x = {}
+        for (ntype, _), of_type in zip(self.fields, rows, strict=True):
+            x[ntype] = self.begin(ntype, of_type)
         for layer, block in zip(self.layers, blocks, strict=True):
             x = layer(block, x)
             if layer is not self.layers[-1]:

@@ -88,9 +88,8 @@ class SourceWindows:
             return now
         if self._kept is None:
             fit = self._csc.num_dst if self._found is None else len(self._found)
-            self._kept = torch.empty(
-                (fit, *self._rows.row_shape), dtype=self._rows.dtype, device="cpu"
-            )
+            shape = (fit, *self._rows.row_shape)
+            self._kept = torch.empty(shape, dtype=self._rows.dtype, device="cpu")
         self._now = self._next(vertex, self._kept)
         return self._now
 
@@ -98,14 +97,16 @@ class SourceWindows:
         from ..graph import _csc
         from . import _neighbor_rows
 
-        csc, now = self._csc, self._now
+        csc = self._csc
+        count = csc.num_dst
+        now = self._now
         if self._found is None:
-            return Window(0, csc.num_dst, self._read(torch.arange(csc.num_dst, device="cpu"), kept))
+            everything = torch.arange(count, device="cpu")
+            return Window(0, count, self._read(everything, kept))
         if self._place is None:
-            self._place = torch.full(
-                (csc.num_dst,), -1, dtype=id_dtype(csc.num_dst, 0), device="cpu"
-            )
-        place, found = self._place.numpy(), self._found.numpy()
+            self._place = torch.full((count,), -1, dtype=id_dtype(count, 0), device="cpu")
+        place = self._place.numpy()
+        found = self._found.numpy()
         if now is not None and now.ids is not None:
             _neighbor_rows.clear_places(now.ids.numpy(), place)
         edges = csc.arrays
@@ -150,7 +151,8 @@ def piece_rows(row_bytes: int) -> int:
 def least_room(csc: CSC, width: int) -> int:
     """The least room for rows of ``width`` bytes in a file: all rows, or those that one vertex
     needs."""
-    return min(csc.num_dst * width, min(most_in_edges(csc) + 1, csc.num_dst) * (width + 8))
+    most = min(most_in_edges(csc) + 1, csc.num_dst)
+    return min(csc.num_dst * width, most * (width + 8))
 
 
 def most_in_edges(csc: CSC) -> int:

@@ -56,9 +56,8 @@ class HaloSearch:
         self._csc = csc
         self._edges = csc.arrays
         self._train = train.numpy()
-        self._counts: npt.NDArray[np.uint8] = np.zeros(
-            (min(hops, LEVELS), vertices, num_parts), np.uint8
-        )
+        shape = (min(hops, LEVELS), vertices, num_parts)
+        self._counts: npt.NDArray[np.uint8] = np.zeros(shape, np.uint8)
         self._least = smallest_size(len(train), num_parts)
         self._most = largest_size(len(train), num_parts)
         # The kernels' last arguments, in order: frontier, fresh, stamps, clock.
@@ -141,7 +140,8 @@ class HaloSearch:
         group must be in one part."""
         _, first, item_of = np.unique(groups, return_index=True, return_inverse=True)
         members = self._train[np.argsort(item_of, kind="stable")]
-        begin = np.concatenate([[0], np.cumsum(np.bincount(item_of, minlength=len(first)))])
+        sizes_of_groups = np.bincount(item_of, minlength=len(first))
+        begin = np.concatenate([[0], np.cumsum(sizes_of_groups)])
         item_parts = self.parts[first]
 
         def move(some: Int64Array, sizes: Int64Array) -> None:
@@ -150,9 +150,10 @@ class HaloSearch:
             loads = (self.held, self._unit, SQUARINGS)
             self._kernels.improve(*self._edges, self._counts, *items, *loads, *self._scratch)
 
-        self._go_through(
-            len(first), rng, passes, move, lambda count: tick(count * len(members) // len(first))
-        )
+        def tell(count: int) -> None:
+            tick(count * len(members) // len(first))
+
+        self._go_through(len(first), rng, passes, move, tell)
         self.parts = item_parts[item_of]
 
     def _go_through(
@@ -175,7 +176,8 @@ class HaloSearch:
         """The power mean of the parts' vertices that the load implies; close to the largest part's,
         relative to the graph."""
         power = 2**SQUARINGS
-        return float(((self.held * self._unit) ** power).mean() ** (1 / power))
+        loads = (self.held * self._unit) ** power
+        return float(loads.mean() ** (1 / power))
 
 
 def _pieces(order: Int64Array) -> Iterator[Int64Array]:

@@ -1,4 +1,4 @@
-"""Graphs of OGB's own data sets, and of their folders, against what OGB's own readers give.
+"""Graphs of OGB data sets, and of their folders, against what OGB's own readers give.
 
 Nothing is downloaded: OGB is pointed at small folders of the same form.
 """
