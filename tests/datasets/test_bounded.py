@@ -1,6 +1,7 @@
 """Folders written in bounded memory are those of memory, byte for byte, and appear whole or not at
 all."""
 
+import contextlib
 import shutil
 import signal
 import subprocess
@@ -198,7 +199,8 @@ def sizes(folder):
     """Bytes in each unfinished folder."""
     found = {}
     for part in folder.glob(".*.partial"):
-        found[part.name] = sum(file.stat().st_size for file in part.iterdir() if file.exists())
+        with contextlib.suppress(FileNotFoundError):  # taken away meanwhile
+            found[part.name] = sum(file.stat().st_size for file in part.iterdir())
     return found
 
 
