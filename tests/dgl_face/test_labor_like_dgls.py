@@ -12,6 +12,8 @@ from pagraph.seeds import derive_key
 
 import dgl  # isort: skip
 
+pytestmark = pytest.mark.usefixtures("one_dgl_thread")
+
 LIMIT = 4.5  # standard errors
 SEEDS = 40
 
