@@ -280,10 +280,11 @@ class SQLiteSession(_Session):
         names = ", ".join(quoted(column.name) for column in columns)
         query = f"select {seeds} union all select {names} from {table.place}"
         values = ", ".join(staged_value(table.name, column) for column in columns)
-        # Larger batches save overhead, mostly in DuckDB, but their rows are all in memory: three
-        # batches of two connections, else two.
-        size = os.path.getsize(self._location.uri) * self.readers
-        batch = _MANY_ROWS if size < table.rows * _SHORT_ROW else _FEW_ROWS // self.readers
+        # Larger batches save overhead, mostly in DuckDB, but their rows are all in memory. Their
+        # size is the same for two readers: the driver prints numbers in columns of texts otherwise
+        # in its first batch.
+        size = os.path.getsize(self._location.uri)
+        batch = _MANY_ROWS if size < table.rows * _SHORT_ROW else _FEW_ROWS
         # A column of this name hides DuckDB's own row numbers.
         hides = any(column.name.lower() == "rowid" for column in columns)
         with adbc.AdbcStatement(link) as statement:
