@@ -5,23 +5,22 @@ from __future__ import annotations
 import importlib
 import os
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import replace
+from queue import SimpleQueue
 from typing import Any
 from urllib.parse import quote
 
 import adbc_driver_manager as adbc
-import nanoarrow
 
 from ...errors import FormatError, MissingDependencyError, how_to_install
 from ...system.units import printable
-from .connection import Connection, Part, quoted, text_literal
+from .connection import Connection, quoted, text_literal
 from .dialects import SQLITE_SEEDS, clashing_column, postgresql_value, sqlite_kind, staged_value
-from .halves import FIRST_READ, SecondReader, halves_of, row_number_of
 from .location import Location
 from .schema import ForeignKey
+from .second_reader import FIRST_READ, SecondReader
 from .sources import Rows, Session, SourceColumn, SourceTable, lookup
-from .statements import ask, rows_of, stream_of, types_of
+from .statements import ask, rows_of, stream_of
 
 _VIEWS = ("view", "materialized view", "system view")
 # Limit of row numbers, since users may set any rowid.
@@ -31,10 +30,7 @@ _MOST_ROWS = 2**40
 _FEW_ROWS = 1024
 _MANY_ROWS = 8192
 _SHORT_ROW = 4096
-# Two streams have four batches in memory where one has two, so their rows must be shorter.
-_HALVED_ROW = 1024
-# Smaller tables are read in no time.
-_HALVED_ROWS = 2**16
+_ROW_NUMBERS = ("rowid", "_rowid_", "oid")
 _NOT_LOADED = "[Driver Manager] Could not load"
 _TABLES = ("table", "base table", "partitioned table", "foreign table", "local temporary")
 
@@ -47,6 +43,8 @@ def session_of(location: Location, connection: Connection) -> Session:
 
 class _Session:
     """A database of any ADBC driver; a :class:`~.sources.Session`."""
+
+    readers = 1
 
     def __init__(self, location: Location, connection: Connection) -> None:
         self._connection = connection
@@ -91,7 +89,7 @@ class _Session:
         """Tables and views of a schema, or of the only one."""
         stream = self._link.get_objects(adbc.GetObjectsDepth.ALL, db_schema=schema)
         found = []
-        for catalog in rows_of(nanoarrow.ArrayStream(stream)):
+        for catalog in rows_of(stream):
             for part in catalog["catalog_db_schemas"] or ():
                 name = part["db_schema_name"] or ""
                 if schema is None or name == schema:
@@ -134,7 +132,7 @@ class _Session:
     def _load(self, relation: str, query: str, values: str) -> None:
         """Make a relation of ``values`` from the rows of a query."""
         with adbc.AdbcStatement(self._link) as statement:
-            self._connection.load(relation, Part(stream_of(statement, query), values))
+            self._connection.load(relation, stream_of(statement, query), values)
 
     def _ask(self, query: str) -> Rows:
         """The rows of a small result."""
@@ -146,6 +144,8 @@ class SQLiteSession(_Session):
 
     def __init__(self, location: Location, connection: Connection) -> None:
         self._second = SecondReader(location.uri)
+        # Connections that copy no table now.
+        self._free: SimpleQueue[Any] = SimpleQueue()
         super().__init__(location, connection)
 
     def _uri(self) -> str:
@@ -157,11 +157,15 @@ class SQLiteSession(_Session):
         self._ask("pragma trusted_schema = off")
         # Milliseconds to wait for a writer.
         self._ask("pragma busy_timeout = 10000")
-        if self._connection.threads > 1:
+        if self._connection.has_spare_thread:
             self._second.open(self._database)
         self._link.set_autocommit(False)
         self._ask(FIRST_READ)
         self._second.join()
+        self._free.put(self._link)
+        if self._second.link is not None:
+            self._free.put(self._second.link)
+            self.readers = 2
 
     def close(self) -> None:
         """End the transactions."""
@@ -197,7 +201,9 @@ class SQLiteSession(_Session):
             to = tuple(lookup(c, theirs) for c in link.to)
             links.append(ForeignKey(tuple(lookup(c, own) for c in link.columns), other, to))
         last = 1
-        row_number = row_number_of(own) if is_counted else None
+        hidden = {column.lower() for column in own}
+        # Columns of such names hide the row number.
+        row_number = next((n for n in _ROW_NUMBERS if is_counted and n not in hidden), None)
         if row_number is not None:
             # An estimate: SQLite would count rows one by one.
             (found,) = self._ask(f"select max({row_number}) as last from {quoted(name)}")
@@ -243,75 +249,59 @@ class SQLiteSession(_Session):
 
     def copy(self, table: SourceTable, relation: str) -> None:
         """Stream rows with the columns' declared types, or with those of the values."""
+        link = self._free.get()
+        try:
+            self._copy(link, table, relation)
+        finally:
+            self._free.put(link)
+
+    def _copy(self, link: Any, table: SourceTable, relation: str) -> None:
         columns = table.columns
         # Columns without a declared type may hold anything, so look at them first.
         if any(column.kind == "any" for column in columns):
-            columns = self._looked_at(table, columns)
+            columns = self._looked_at(link, table, columns)
         try:
-            self._stream(table, columns, relation)
+            self._stream(link, table, columns, relation)
         except FormatError as error:
             clash = clashing_column(str(error))
             if clash is None:
                 raise
             self._connection.run(f"drop table if exists {quoted(relation)}")
             # Only now: it is rarely needed, and takes a pass over the table.
-            self._stream(table, self._looked_at(table, columns, every=True), relation)
+            columns = self._looked_at(link, table, columns, every=True)
+            self._stream(link, table, columns, relation)
 
-    def _stream(self, table: SourceTable, columns: Sequence[SourceColumn], relation: str) -> None:
-        hides = _hides_row_numbers(columns)
-        with ExitStack() as statements:
-            parts = self._halves(statements, table, columns) if not hides else []
-            if not parts:
-                query = f"{_seeded(columns)} from {table.place}"
-                rows = self._rows(statements, self._link, table, query)
-                parts = [Part(rows, _staged(table, columns), "offset 1" if hides else "")]
-            self._connection.load(relation, *parts)
-        # Not by `offset`, which runs the driver and DuckDB in one thread.
+    def _stream(
+        self, link: Any, table: SourceTable, columns: Sequence[SourceColumn], relation: str
+    ) -> None:
+        # The driver infers types from the first rows, and fails for columns that begin with missing
+        # values. So a first row of ours sets the types.
+        seeds = ", ".join(f"{SQLITE_SEEDS[c.kind]} as {quoted(c.name)}" for c in columns)
+        names = ", ".join(quoted(column.name) for column in columns)
+        query = f"select {seeds} union all select {names} from {table.place}"
+        values = ", ".join(staged_value(table.name, column) for column in columns)
+        # Larger batches save overhead, mostly in DuckDB, but their rows are all in memory. Their
+        # size is the same for two readers: the driver prints numbers in columns of texts otherwise
+        # in its first batch.
+        size = os.path.getsize(self._location.uri)
+        batch = _MANY_ROWS if size < table.rows * _SHORT_ROW else _FEW_ROWS
+        # A column of this name hides DuckDB's own row numbers.
+        hides = any(column.name.lower() == "rowid" for column in columns)
+        with adbc.AdbcStatement(link) as statement:
+            statement.set_options(**{"adbc.sqlite.query.batch_rows": str(batch)})
+            stream = stream_of(statement, query)
+            self._connection.load(relation, stream, values, "offset 1" if hides else "")
+        # Not by `offset` where there is another way: it runs the driver and DuckDB in one thread.
         if not hides:
             self._connection.run(f"delete from {quoted(relation)} where rowid = 0")
 
-    def _halves(
-        self, statements: ExitStack, table: SourceTable, columns: Sequence[SourceColumn]
-    ) -> list[Part]:
-        """Two streams of a table; none if one stream is better, or has the rows in another form."""
-        second_link = self._second.link
-        is_short = os.path.getsize(self._location.uri) < table.rows * _HALVED_ROW
-        if second_link is None or table.rows < _HALVED_ROWS or not is_short:
-            return []
-        halves = halves_of(self._link, table, columns)
-        if halves is None:
-            return []
-        first = self._rows(
-            statements, self._link, table, f"{_seeded(columns)} from {table.place} {halves.first}"
-        )
-        # The row of ours has a row number that only the first half can have, and is dropped by it.
-        seed = {halves.name: (str(halves.middle), halves.row_number)}
-        second = self._rows(
-            statements,
-            second_link,
-            table,
-            f"{_seeded(columns, seed)} from {table.place} {halves.second}",
-        )
-        # Values near the beginning may widen the driver's types, and those of one half only.
-        found = types_of(first)
-        is_plain = all(kind in _plain_types(c) for kind, c in zip(found, columns, strict=True))
-        if not is_plain or found != types_of(second)[: len(columns)]:
-            return []
-        values = _staged(table, columns)
-        rest = f"where {quoted(halves.name)} > {halves.middle}"
-        return [Part(first, values), Part(second, values, rest)]
-
-    def _rows(self, statements: ExitStack, link: Any, table: SourceTable, query: str) -> Any:
-        """The stream of a query for many rows of a table."""
-        # Larger batches save overhead, mostly in DuckDB, but their rows are all in memory.
-        size = os.path.getsize(self._location.uri)
-        batch = _MANY_ROWS if size < table.rows * _SHORT_ROW else _FEW_ROWS
-        statement = statements.enter_context(adbc.AdbcStatement(link))
-        statement.set_options(**{"adbc.sqlite.query.batch_rows": str(batch)})
-        return stream_of(statement, query)
-
     def _looked_at(
-        self, table: SourceTable, columns: Sequence[SourceColumn], *, every: bool = False
+        self,
+        link: Any,
+        table: SourceTable,
+        columns: Sequence[SourceColumn],
+        *,
+        every: bool = False,
     ) -> tuple[SourceColumn, ...]:
         """Columns with the kinds of their values; without ``every``, only for untyped ones."""
         wanted = [c for c in columns if every or c.kind == "any"]
@@ -320,7 +310,7 @@ class SQLiteSession(_Session):
             value = quoted(column.name)
             for kind in ("integer", "real", "text", "blob"):
                 parts.append(f"max(typeof({value}) = '{kind}') as {kind}{place}")
-        (held,) = self._ask(f"select {', '.join(parts)} from {table.place}")
+        (held,) = ask(link, f"select {', '.join(parts)} from {table.place}")
         found = {}
         for place, column in enumerate(wanted):
             kinds = {k for k in ("integer", "real", "text", "blob") if held[f"{k}{place}"]}
@@ -328,41 +318,6 @@ class SQLiteSession(_Session):
         return tuple(
             replace(column, kind=found.get(column.name, column.kind)) for column in columns
         )
-
-
-def _seeded(
-    columns: Sequence[SourceColumn], changed: Mapping[str, tuple[str, str]] | None = None
-) -> str:
-    """A query for a row of ours and then a table's, without the table.
-
-    The driver infers types from the first rows, and fails for columns that begin with missing
-    values. So the row of ours sets the types. ``changed`` has other values for both, by name.
-    """
-    values = {c.name: (SQLITE_SEEDS[c.kind], quoted(c.name)) for c in columns} | {**(changed or {})}
-    ours = ", ".join(f"{seed} as {quoted(name)}" for name, (seed, _) in values.items())
-    theirs = ", ".join(value for _, value in values.values())
-    return f"select {ours} union all select {theirs}"
-
-
-def _staged(table: SourceTable, columns: Sequence[SourceColumn]) -> str:
-    return ", ".join(staged_value(table.name, column) for column in columns)
-
-
-def _plain_types(column: SourceColumn) -> set[Any]:
-    """The driver's types for a column whose values print alike in each part of the table."""
-    if column.kind not in ("text", "time", "blob"):
-        return {nanoarrow.Type.INT64, nanoarrow.Type.DOUBLE}
-    if column.kind == "blob":
-        return {nanoarrow.Type.BINARY}
-    # Without an affinity to text it has numbers too. The driver prints those of its first batch
-    # otherwise than SQLite prints the rest.
-    is_mixed = column.kind == "text" != sqlite_kind(column.declared)
-    return set() if is_mixed else {nanoarrow.Type.STRING}
-
-
-def _hides_row_numbers(columns: Sequence[SourceColumn]) -> bool:
-    """Whether DuckDB's own row numbers have no name in a table of these columns."""
-    return any(column.name.lower() == "rowid" for column in columns)
 
 
 def _sqlite_column(row: Mapping[str, Any]) -> SourceColumn:
@@ -444,7 +399,7 @@ class PostgreSQLSession(_Session):
         values = ", ".join(
             f"{postgresql_value(column)} as {quoted(column.name)}" for column in table.columns
         )
-        kept = _staged(table, table.columns)
+        kept = ", ".join(staged_value(table.name, column) for column in table.columns)
         self._load(relation, f"select {values} from {table.place}", kept)
         for column in table.columns:
             if column.kind.startswith(("numeric", "money")):

@@ -7,7 +7,6 @@ import errno
 import os
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +59,7 @@ class Connection:
 
     Attributes:
         folder: The folder, deleted when the connection is closed.
-        threads: Number of DuckDB's threads.
+        has_spare_thread: Whether one thread more than DuckDB's may run queries here.
     """
 
     def __init__(self, room: int, inside: Path | None = None) -> None:
@@ -69,13 +68,15 @@ class Connection:
         self._folder = tempfile.TemporaryDirectory(prefix="pagraph-", dir=inside)
         self.folder = Path(self._folder.name)
         limit = _limit(room)
-        self.threads = min(usable_cpus(), _MOST_THREADS, max(limit // _THREAD_BYTES, 1))
+        threads = min(usable_cpus(), _MOST_THREADS, max(limit // _THREAD_BYTES, 1))
+        self.has_spare_thread = 1 < threads < limit // _THREAD_BYTES
         self._registered: dict[str, Any] = {}
+        self._loading: list[Any] = []
         self.sql = duckdb.connect(
             config={
                 "memory_limit": f"{limit // 2**20}MiB",
                 "temp_directory": str(self.folder),
-                "threads": self.threads,
+                "threads": threads,
                 # Download nothing, and do not resolve tables as Python variables.
                 "autoinstall_known_extensions": False,
                 "autoload_known_extensions": False,
@@ -140,18 +141,32 @@ class Connection:
         """Reduce the process's memory from now on; DuckDB spills the excess."""
         self.run(f"set memory_limit = '{_limit(room) // 2**20}MiB'")
 
-    def load(self, name: str, *parts: Part) -> None:
-        """Make a table of the rows of streams, one after the other; it may spill to disk.
+    def load(self, name: str, rows: Any, values: str, rest: str = "") -> None:
+        """Make a table of the rows of a stream, in order; it may spill to disk.
 
-        The streams are read at once, if there are threads.
+        Args:
+            name: The table's.
+            rows: An Arrow stream.
+            values: The table's columns, in SQL.
+            rest: The end of the query.
         """
         with self._cursor() as cursor, _one_line_errors():
-            queries = []
-            for place, part in enumerate(parts):
-                source = f"pagraph stream {place}"
-                cursor.register(source, part.rows)
-                queries.append(f"select {part.values} from {quoted(source)} {part.rest}")
-            cursor.execute(f"create table {quoted(name)} as {' union all '.join(queries)}")
+            cursor.register("pagraph stream", rows)
+            query = f'select {values} from "pagraph stream" {rest}'
+            self._loading.append(cursor)
+            try:
+                cursor.execute(f"create table {quoted(name)} as {query}")
+            finally:
+                self._loading.remove(cursor)
+
+    def stop_loading(self) -> None:
+        """Let :meth:`load` fail in other threads, if it has begun there."""
+        import duckdb
+
+        for cursor in list(self._loading):
+            # It may just have ended.
+            with contextlib.suppress(duckdb.Error):
+                cursor.interrupt()
 
     def padded(self, query: str, longest: int) -> Iterator[Array]:
         """Yield a query's only column, of texts, in blocks of bytes zero-padded to ``longest``.
@@ -187,21 +202,6 @@ class Connection:
         for name, rows in self._registered.items():
             cursor.register(name, rows)
         return cursor
-
-
-@dataclass(frozen=True)
-class Part:
-    """Rows of a table to make.
-
-    Attributes:
-        rows: An Arrow stream.
-        values: The table's columns of them, in SQL.
-        rest: The end of the query, such as a condition, in SQL.
-    """
-
-    rows: Any
-    values: str
-    rest: str = ""
 
 
 class _Stream:

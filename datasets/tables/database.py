@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Generator, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed, wait
+from contextlib import closing, contextmanager
 from dataclasses import replace
 
 from ...errors import FormatError, MissingDependencyError, how_to_install
@@ -15,6 +16,9 @@ from .dialects import our_error
 from .location import Location
 from .schema import Table, alike
 from .sources import Session, SourceTable
+
+# Seconds between attempts to stop threads.
+_STOPPING = 0.05
 
 
 def database_tables(
@@ -36,20 +40,51 @@ def database_tables(
     with _open(location, connection) as session:
         listed = sorted(session.tables(choice.schema), key=lambda table: table.name)
         chosen = _chosen(listed, choice)
+        relations = [f"pagraph source {place}" for place in range(len(chosen))]
         total = sum(table.rows for table in chosen)
         done = 0
-        found = []
-        for place, table in enumerate(chosen):
-            relation = f"pagraph source {place}"
+        # Closed before the session is, also after an error.
+        with closing(_copied(session, connection, chosen, relations)) as copied:
+            for rows in copied:
+                done += rows
+                if progress is not None:
+                    progress(done, total)
+    return [
+        Table(t.name, relation, connection.columns(relation), t.primary_key, t.foreign_keys)
+        for t, relation in zip(chosen, relations, strict=True)
+    ]
+
+
+def _copied(
+    session: Session,
+    connection: Connection,
+    tables: Sequence[SourceTable],
+    relations: Sequence[str],
+) -> Generator[int]:
+    """Copy tables into relations; yields the estimated rows of each when it is there."""
+    if session.readers == 1:
+        for table, relation in zip(tables, relations, strict=True):
             session.copy(table, relation)
-            columns = connection.columns(relation)
-            found.append(
-                Table(table.name, relation, columns, table.primary_key, table.foreign_keys)
-            )
-            done += table.rows
-            if progress is not None:
-                progress(done, total)
-    return found
+            yield table.rows
+        return
+    # The largest first, so that both readers end at about the same time.
+    pairs = sorted(zip(tables, relations, strict=True), key=lambda pair: -pair[0].rows)
+    with ThreadPoolExecutor(session.readers) as pool:
+        copies: dict[Future[None], int] = {}
+        try:
+            for table, relation in pairs:
+                copies[pool.submit(session.copy, table, relation)] = table.rows
+            for copy in as_completed(copies):
+                copy.result()
+                yield copies[copy]
+        finally:
+            # After an error, or Ctrl-C: what has not begun need not be done.
+            for copy in copies:
+                copy.cancel()
+            # Repeatedly, since a thread may be about to begin.
+            while not all(copy.done() for copy in copies):
+                connection.stop_loading()
+                wait(copies, _STOPPING)
 
 
 @contextmanager

@@ -19,6 +19,8 @@ class DuckDBSession:
     No other process can write to the file while it is attached, so all tables are of one moment.
     """
 
+    readers = 1
+
     def __init__(self, location: Location, connection: Connection) -> None:
         self._connection = connection
         path = text_literal(location.uri)

@@ -48,7 +48,13 @@ class SourceTable:
 
 
 class Session(Protocol):
-    """An open database, in one transaction."""
+    """An open database, in one transaction.
+
+    Attributes:
+        readers: Number of threads that may call :meth:`copy` at once.
+    """
+
+    readers: int
 
     def tables(self, schema: str | None) -> list[SourceTable]:
         """All tables and views."""

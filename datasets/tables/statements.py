@@ -20,15 +20,10 @@ def stream_of(statement: Any, query: str) -> Any:
     """The rows of a query, as an Arrow stream that lives as long as its statement."""
     statement.set_sql_query(query)
     stream, _ = statement.execute_query()
-    return nanoarrow.ArrayStream(stream)
-
-
-def types_of(stream: Any) -> list[Any]:
-    """The types of a stream's columns."""
-    return [column.type for column in stream.schema.fields]
+    return stream
 
 
 def rows_of(stream: Any) -> Rows:
     """All rows of a small stream."""
-    found: Rows = stream.read_all().to_pylist()
+    found: Rows = nanoarrow.ArrayStream(stream).read_all().to_pylist()
     return found
