@@ -66,8 +66,7 @@ class Begun:
         slab: The batch's own memory, uint8, 1-D.
         made_for: The stream for which ``slab`` was allocated.
         begun, ready: Events before and after its work.
-        fields: How each field is read.
-        held: Keeps the memory that is read alive.
+        fields: How each field is read. They keep the memory that is read alive.
     """
 
     origin: Any
@@ -78,7 +77,6 @@ class Begun:
     begun: Event
     ready: Event
     fields: list[FieldReach]
-    held: list[object]
 
     def close(self) -> None:
         """Wait for the device, then give the lane back; safe to call twice."""
@@ -320,7 +318,6 @@ class DeviceProgram:
             # memory that work before `passed` still uses.
             slab = accelerator.empty((recording.nbytes,), torch.uint8)
             passed = user.record()
-            held = [read.held for read in fields]
             lane = recording.free[0]  # left in `free` until `take`, in case something fails
             recording.tell(lane, slab, fields, *given)
             assert self._lent is not None
@@ -339,7 +336,7 @@ class DeviceProgram:
                     ready = reading.record()
                     # Cached rows need not be held any longer: once freed, their memory is reused in
                     # the order of this stream.
-                    return Begun(ticket, recording, lanes, slab, user, begun, ready, fields, held)
+                    return Begun(ticket, recording, lanes, slab, user, begun, ready, fields)
                 except BaseException:
                     # The launch may have stopped anywhere. Its lane is not used again, and the
                     # table of known vertices must be emptied.
@@ -399,7 +396,6 @@ class DeviceProgram:
         known = [field for field, _ in filter(None, reached)]
         if tuple([field.reach.layout for field in known]) != recording.layouts:
             return None
-        held = [field.held for field in known]
         stream = self._stream
         lanes: list[Lane] = []
         try:
@@ -415,7 +411,7 @@ class DeviceProgram:
                     lanes[0].replay()
                     ready = stream.record()
                 # Cached rows need not be held any longer: see `begin`.
-                return Begun(sampled, recording, lanes, slab, stream, begun, ready, known, held)
+                return Begun(sampled, recording, lanes, slab, stream, begun, ready, known)
         except BaseException as error:
             # The device may still read the lane.
             self._accelerator.synchronize()
