@@ -326,8 +326,8 @@ def test_either_end_of_a_pair_that_points_nowhere(end):
     keys = {"users": "id", "follows.a": "users", "follows.b": "users"}
     refused(
         frames,
-        f"follows.{end} must hold keys of users, got 77, which is not in id; 1 rows point nowhere: "
-        "orphans='drop' leaves out their edges",
+        f"follows.{end} must hold keys of users, got 77, which is not in id; 1 row points "
+        "nowhere: orphans='drop' leaves out their edges",
         keys=keys,
     )
     graph = Graph.from_tables(frames, keys=keys, orphans="drop")

@@ -323,7 +323,7 @@ class TestBinary:
         for content, message in (
             ({"train": [3]}, "must hold tensors of ids, got a list"),
             ({"train": torch.tensor([1]), "test": torch.tensor([1])}, "must have no vertex in com"),
-            ({"train": np.array(["a"])}, "must hold .*NumPy values other than n"),
+            ({"train": np.array(["a"])}, "must hold .*NumPy values that are not numbers"),
             ({"train": np.array([0.5])}, "must hold ids of vertices"),
             ({"dev": torch.tensor([3])}, r"must hold a dict of \['train', 'valid', 'test'\]"),
             ({"train": torch.tensor([7])}, "must hold ids of vertices"),
