@@ -44,11 +44,11 @@ def session_of(location: Location, connection: Connection) -> Session:
 class _Session:
     """A database of any ADBC driver; a :class:`~.sources.Session`."""
 
-    readers = 1
-
     def __init__(self, location: Location, connection: Connection) -> None:
         self._connection = connection
         self._location = location
+        # Connections that copy no table now.
+        self._free: SimpleQueue[Any] = SimpleQueue()
         try:
             self._database = adbc.AdbcDatabase(driver=_driver(location.driver), uri=self._uri())
         except adbc.Error as error:
@@ -66,9 +66,14 @@ class _Session:
             raise
         try:
             self._begin()
+            second = self._second_link()
         except BaseException:
             self.close()
             raise
+        self._free.put(self._link)
+        if second is not None:
+            self._free.put(second)
+        self.readers = 1 if second is None else 2
 
     def _uri(self) -> str:
         return self._location.uri
@@ -77,6 +82,10 @@ class _Session:
         # One transaction for all tables, so that they are of one moment as far as the database
         # supports it. PostgreSQL and SQLite are set up for that below.
         self._link.set_autocommit(False)
+
+    def _second_link(self) -> Any:
+        """A second connection in a transaction of the same moment, or None."""
+        return None
 
     def close(self) -> None:
         """End the transaction."""
@@ -126,12 +135,19 @@ class _Session:
 
     def copy(self, table: SourceTable, relation: str) -> None:
         """Stream the rows of a table into a relation of our connection."""
-        columns = ", ".join(quoted(column.name) for column in table.columns)
-        self._load(relation, f"select {columns} from {table.place}", "*")
+        link = self._free.get()
+        try:
+            self._copy(link, table, relation)
+        finally:
+            self._free.put(link)
 
-    def _load(self, relation: str, query: str, values: str) -> None:
+    def _copy(self, link: Any, table: SourceTable, relation: str) -> None:
+        columns = ", ".join(quoted(column.name) for column in table.columns)
+        self._load(link, relation, f"select {columns} from {table.place}", "*")
+
+    def _load(self, link: Any, relation: str, query: str, values: str) -> None:
         """Make a relation of ``values`` from the rows of a query."""
-        with adbc.AdbcStatement(self._link) as statement:
+        with adbc.AdbcStatement(link) as statement:
             self._connection.load(relation, stream_of(statement, query), values)
 
     def _ask(self, query: str) -> Rows:
@@ -144,8 +160,6 @@ class SQLiteSession(_Session):
 
     def __init__(self, location: Location, connection: Connection) -> None:
         self._second = SecondReader(location.uri)
-        # Connections that copy no table now.
-        self._free: SimpleQueue[Any] = SimpleQueue()
         super().__init__(location, connection)
 
     def _uri(self) -> str:
@@ -162,10 +176,9 @@ class SQLiteSession(_Session):
         self._link.set_autocommit(False)
         self._ask(FIRST_READ)
         self._second.join()
-        self._free.put(self._link)
-        if self._second.link is not None:
-            self._free.put(self._second.link)
-            self.readers = 2
+
+    def _second_link(self) -> Any:
+        return self._second.link
 
     def close(self) -> None:
         """End the transactions."""
@@ -247,15 +260,8 @@ class SQLiteSession(_Session):
             found.append(ForeignKey(own, rows[0]["other"], there))
         return found
 
-    def copy(self, table: SourceTable, relation: str) -> None:
-        """Stream rows with the columns' declared types, or with those of the values."""
-        link = self._free.get()
-        try:
-            self._copy(link, table, relation)
-        finally:
-            self._free.put(link)
-
     def _copy(self, link: Any, table: SourceTable, relation: str) -> None:
+        """Stream rows with the columns' declared types, or with those of the values."""
         columns = table.columns
         # Columns without a declared type may hold anything, so look at them first.
         if any(column.kind == "any" for column in columns):
@@ -346,13 +352,49 @@ def _kind_of_values(table: SourceTable, column: SourceColumn, kinds: set[str]) -
 class PostgreSQLSession(_Session):
     """A PostgreSQL database."""
 
+    _second: Any = None
+
     def _begin(self) -> None:
-        self._link.set_autocommit(False)
+        self._begin_on(self._link)
+
+    def _begin_on(self, link: Any, snapshot: str | None = None) -> None:
+        link.set_autocommit(False)
         # One snapshot for all tables, despite concurrent writes.
-        self._ask("set transaction isolation level repeatable read, read only")
+        ask(link, "set transaction isolation level repeatable read, read only")
+        if snapshot is not None:
+            ask(link, f"set transaction snapshot {text_literal(snapshot)}")
         # The text of times and floats must not depend on the user's settings.
-        self._ask("set local datestyle = 'ISO'")
-        self._ask("set local extra_float_digits = 1")
+        ask(link, "set local datestyle = 'ISO'")
+        ask(link, "set local extra_float_digits = 1")
+
+    def _second_link(self) -> Any:
+        """A connection in the first one's snapshot; None if the server gives none."""
+        if not self._connection.has_spare_thread:
+            return None
+        try:
+            ((snapshot,),) = (row.values() for row in self._ask("select pg_export_snapshot()"))
+        except adbc.Error:
+            # Relatives of PostgreSQL may lack it, and the error has ended the transaction.
+            self._link.rollback()
+            self._begin()
+            return None
+        # Fails if no more connections are allowed, or a pool has led this one to another server.
+        try:
+            self._second = adbc.AdbcConnection(self._database)
+            self._begin_on(self._second, snapshot)
+        except adbc.Error:
+            self._close_second()
+        return self._second
+
+    def _close_second(self) -> None:
+        if self._second is not None:
+            self._second.close()
+            self._second = None
+
+    def close(self) -> None:
+        """End the transactions."""
+        self._close_second()
+        super().close()
 
     def tables(self, schema: str | None) -> list[SourceTable]:
         """Tables and views of a schema, with PostgreSQL's types."""
@@ -394,13 +436,13 @@ class PostgreSQLSession(_Session):
         )
         return {(row["name"], row["col"]): (row["declared"], row["kind"]) for row in rows}
 
-    def copy(self, table: SourceTable, relation: str) -> None:
+    def _copy(self, link: Any, table: SourceTable, relation: str) -> None:
         """Stream rows; types without an Arrow equivalent are cast in the query."""
         values = ", ".join(
             f"{postgresql_value(column)} as {quoted(column.name)}" for column in table.columns
         )
         kept = ", ".join(staged_value(table.name, column) for column in table.columns)
-        self._load(relation, f"select {values} from {table.place}", kept)
+        self._load(link, relation, f"select {values} from {table.place}", kept)
         for column in table.columns:
             if column.kind.startswith(("numeric", "money")):
                 self._type_numbers(table, relation, column.name)

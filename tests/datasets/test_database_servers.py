@@ -1,5 +1,6 @@
 """Graphs of PostgreSQL, of a server that these tests start, against a plain reading."""
 
+import contextlib
 import datetime
 import runpy
 import threading
@@ -14,9 +15,13 @@ from postgres_server import PASSWORD, QUOTED, running_server
 from pagraph import FormatError
 from pagraph.cli import main
 from pagraph.datasets import import_graph, open_graph, read_graph
+from pagraph.datasets.tables.connection import Connection
+from pagraph.datasets.tables.location import location_of
 
 pytest.importorskip("adbc_driver_manager", reason="needs adbc-driver-manager")
 pytest.importorskip("adbc_driver_postgresql", reason="needs adbc-driver-postgresql")
+adbc = pytest.importorskip("pagraph.datasets.tables.adbc")
+ask = adbc.ask
 
 
 @pytest.fixture(scope="module")
@@ -205,6 +210,62 @@ def test_one_snapshot(server, database):
 
     graph = read_graph(server.url(database), task="orders:returned", progress=write)
     check(graph, plain_graph(rows, COLUMNS, label=("orders", "returned")), asked="orders")
+
+
+@pytest.fixture
+def session(server, database, monkeypatch):
+    """Opens a session on a database with one table of three rows."""
+    monkeypatch.setattr("pagraph.datasets.tables.connection.usable_cpus", lambda: 2)
+    server.run("create table a(id int primary key);\ninsert into a values (1), (2), (3)", database)
+    with contextlib.ExitStack() as opened:
+
+        def of():
+            connection = opened.enter_context(Connection(2**30))
+            made = adbc.session_of(location_of(server.url(database)), connection)
+            opened.callback(made.close)
+            return made, connection
+
+        yield of
+
+
+def rows_by(session, connection, relation):
+    """Numbers of rows that each of the session's connections copies."""
+    (table,) = session.tables(None)
+    found = []
+    # Connections take turns: the one that copied last comes last.
+    for place in range(session.readers):
+        session.copy(table, f"{relation} {place}")
+        found.append(len(connection.run(f'select * from "{relation} {place}"')))
+    return found
+
+
+def test_two_connections_read_one_snapshot(server, database, session):
+    first, connection = session()
+    server.run("delete from a where id > 1", database)
+    assert rows_by(first, connection, "before") == [3, 3]
+    later, connection = session()
+    assert rows_by(later, connection, "after") == [1, 1]
+
+
+def test_a_server_without_snapshots_is_read_by_one_connection(session, monkeypatch):
+    def without(link, query):
+        return ask(link, query.replace("pg_export_snapshot", "pg_has_none"))
+
+    monkeypatch.setattr(adbc, "ask", without)
+    alone, connection = session()
+    assert rows_by(alone, connection, "alone") == [3]
+
+
+def test_a_second_connection_to_another_server_is_not_used(session, monkeypatch):
+    """A pool may lead it there, where the snapshot is unknown."""
+
+    def elsewhere(link, query):
+        known = query.startswith("set transaction snapshot")
+        return ask(link, "set transaction snapshot '00000003-0000001B-1'" if known else query)
+
+    monkeypatch.setattr(adbc, "ask", elsewhere)
+    alone, connection = session()
+    assert rows_by(alone, connection, "alone") == [3]
 
 
 def test_the_example(server, database, monkeypatch, capsys):

@@ -10,12 +10,13 @@ import pytest
 
 from pagraph import FormatError
 from pagraph.datasets import read_graph
-from pagraph.datasets.tables import adbc
 from pagraph.datasets.tables.connection import Connection
 from pagraph.datasets.tables.location import location_of
-from pagraph.datasets.tables.second_reader import SecondReader
 
+pytest.importorskip("adbc_driver_manager", reason="needs adbc-driver-manager")
 pytest.importorskip("adbc_driver_sqlite", reason="needs adbc-driver-sqlite")
+adbc = pytest.importorskip("pagraph.datasets.tables.adbc")
+SecondReader = adbc.SecondReader
 
 ROOM = 2**30
 ROWS = 400
