@@ -571,7 +571,7 @@ def test_interrupts_anywhere_lose_no_lane(there, step):
             next(iter(loader))
         assert len(made._recording.free) == made._lanes
         at += step
-    assert at > 60
+    assert at > 50
     device.is_lazy = False
     loader.set_epoch(3)
     assert_all_same(read(loader, 1), read(make_loader(graph), 4)[-4:])
