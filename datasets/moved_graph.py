@@ -146,9 +146,8 @@ class MovedRows:
         values = torch.empty((count, *self.shape[1:]), dtype=self.dtype, device="cpu")
         out = _as_items(values, self._width)
         filled = np.zeros(count, np.bool_)
-        chunks = self._chunks()
-        if count < self.shape[0]:
-            chunks = self._scattered(number, count, out.dtype)
+        is_whole = count == self.shape[0]
+        chunks = self._chunks() if is_whole else self._scattered(number, count, out.dtype)
         for places, rows in chunks:
             out[places] = rows
             filled[places] = True

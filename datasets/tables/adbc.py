@@ -44,6 +44,9 @@ def session_of(location: Location, connection: Connection) -> Session:
 class _Session:
     """A database of any ADBC driver; a :class:`~.sources.Session`."""
 
+    _second: Any = None
+    """What is closed with the second connection; None without one."""
+
     def __init__(self, location: Location, connection: Connection) -> None:
         self._connection = connection
         self._location = location
@@ -87,8 +90,14 @@ class _Session:
         """A second connection in a transaction of the same moment, or None."""
         return None
 
+    def _close_second(self) -> None:
+        if self._second is not None:
+            self._second.close()
+            self._second = None
+
     def close(self) -> None:
-        """End the transaction."""
+        """End the transactions."""
+        self._close_second()
         self._link.close()
         self._database.close()
 
@@ -179,11 +188,6 @@ class SQLiteSession(_Session):
 
     def _second_link(self) -> Any:
         return self._second.link
-
-    def close(self) -> None:
-        """End the transactions."""
-        self._second.close()
-        super().close()
 
     def tables(self, schema: str | None) -> list[SourceTable]:
         """Tables and views, with generated columns, and keys under their declared names."""
@@ -352,8 +356,6 @@ def _kind_of_values(table: SourceTable, column: SourceColumn, kinds: set[str]) -
 class PostgreSQLSession(_Session):
     """A PostgreSQL database."""
 
-    _second: Any = None
-
     def _begin(self) -> None:
         self._begin_on(self._link)
 
@@ -385,16 +387,6 @@ class PostgreSQLSession(_Session):
         except adbc.Error:
             self._close_second()
         return self._second
-
-    def _close_second(self) -> None:
-        if self._second is not None:
-            self._second.close()
-            self._second = None
-
-    def close(self) -> None:
-        """End the transactions."""
-        self._close_second()
-        super().close()
 
     def tables(self, schema: str | None) -> list[SourceTable]:
         """Tables and views of a schema, with PostgreSQL's types."""
