@@ -198,7 +198,9 @@ class _Reader:
 
     def _old_graph(self) -> _Saved:
         """A graph of DGL before 0.5, which knew one type."""
-        indptr, indices, ids = (self._array() for _ in range(3))
+        indptr = self._array()
+        indices = self._array()
+        ids = self._array()
         count = max(len(indptr) - 1, 0)
         none = no_ids()
         one_edge = torch.tensor([0, 1], device="cpu")
@@ -224,16 +226,20 @@ class _Reader:
         for layout, bit in _LAYOUTS.items():
             if codes & bit:
                 self._types()
-                found[layout] = self._matrix(_COO if layout == "coo" else _CSR)
+                kind = _COO if layout == "coo" else _CSR
+                found[layout] = self._matrix(kind)
         return found
 
     def _matrix(self, kind: int) -> _Matrix:
         self._expect(kind)
-        num_cols, num_rows = self._number(), self._number()
+        num_cols = self._number()
+        num_rows = self._number()
         rows = self._array()
         cols = self._array()
         ids = self._array()
-        self._take(2 if kind == _COO else 1)  # whether the edges are sorted
+        # Whether the edges are sorted: for COO by rows, and by columns within.
+        num_flags = 2 if kind == _COO else 1
+        self._take(num_flags)
         return _Matrix(num_rows, num_cols, rows, cols, ids)
 
     def _named(self) -> Named:
@@ -373,9 +379,8 @@ def _in_edges(layouts: dict[str, _Matrix], num_src: int, num_dst: int) -> CSC:
         # An edge's id is its position, which `from_coo` keeps.
         made.append(CSC.from_coo(edges.rows, edges.cols, (num_src, num_dst)))
     if "csr" in layouts:
-        made.append(
-            _without_counting(_rows("out-edges", layouts["csr"], num_src, num_dst).transpose())
-        )
+        out_edges = _rows("out-edges", layouts["csr"], num_src, num_dst)
+        made.append(_without_counting(out_edges.transpose()))
     # A file may hold the same edges in several layouts. If these differed, the graph would depend
     # on DGL's choice of a layout.
     for other in made[1:]:

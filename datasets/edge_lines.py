@@ -190,7 +190,9 @@ def _add_lines(rows: EdgeRows, columns: Sequence[EdgeColumn], block: Block) -> N
 
 def _number(column: EdgeColumn, text: bytes | str) -> int | float:
     text = text or column.missing
-    return column.field.number(text if len(text) <= FIELD_BYTES else b"")
+    if len(text) > FIELD_BYTES:
+        text = b""  # no number
+    return column.field.number(text)
 
 
 def _field(line: bytes, column: EdgeColumn, third: bytes) -> bytes | str:
@@ -248,7 +250,8 @@ def read_word_lines(reading: Reading) -> None:
             names = [word.strip(BLANKS) for word in _cut(path, *lines[0], delimiter)]
             named, unsure = words_are_header(names, reading)
             guessed = first if unsure else ""
-            columns = reading.asked.found(path, names if named else None, delimiter)
+            header = names if named else None
+            columns = reading.asked.found(path, header, delimiter)
             rows.restart(columns)
             lines = lines[1:] if named else lines
         numbers: list[list[float]] = [[] for _ in columns]
@@ -326,11 +329,11 @@ def _text_lines(path: StrPath, block: Block) -> list[tuple[int, str]]:
         text = block.data.decode("utf-8")
     except UnicodeDecodeError as error:
         raise FormatError(f"{path} must be UTF-8 text: {error}") from None
-    return [
-        (number, line)
-        for number, padded in numbered_lines(text, block.first_line)
-        if (line := padded.strip(BLANKS)) and line[0] not in "#%"
-    ]
+    stripped = (
+        (number, line.strip(BLANKS)) for number, line in numbered_lines(text, block.first_line)
+    )
+    # An empty text is in any.
+    return [(number, line) for number, line in stripped if line[:1] not in "#%"]
 
 
 def _sorted_words(names: list[str]) -> tuple[Int64Array, Tensor]:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -146,11 +146,14 @@ def read_edge_list(
     asked = asked_columns(
         weight=weight, field=field, time=time, skip_columns=skip_columns, missing=missing
     )
-    room = reading_room() // 2 if files is None else files.room
-    if files is not None:
+    if files is None:
+        room = reading_room() // 2
+        rows = EdgeRows(path)
+    else:
+        room = files.room
+        rows = EdgeRows(path, files.scratch)
         progress = part_of(files.progress, 0, 0.6)
         files = replace(files, progress=part_of(files.progress, 0.6, 1))
-    rows = EdgeRows(path, None if files is None else files.scratch)
     _read(Reading(rows, header, asked, None, room, progress), num_nodes, relabel)
     # Give the memory of reading to the sort.
     return_freed()
@@ -278,8 +281,8 @@ def read_konect(
             head's counts.
         ValueError: ``undirected`` is set for an undirected network.
     """
-    kind, counts, width, separator = _describe(path)
-    if undirected and kind == "sym":
+    head = _describe(path)
+    if undirected and head.kind == "sym":
         raise ValueError(
             f"undirected=True must not be given for {path}, whose header says that it is "
             "undirected (sym)"
@@ -287,32 +290,47 @@ def read_konect(
     field = NumberField.of("weight", weight)
     rows = EdgeRows(path)
     columns = [] if field is None else [EdgeColumn(field)]
-    if width > 3:
-        # With tabs only, blanks do not separate: fields may contain them.
-        columns.append(EdgeColumn(NumberField("time", is_time=True), 3, separator))
+    if head.width > 3:
+        columns.append(EdgeColumn(NumberField("time", is_time=True), 3, head.separator))
     read_integers(Reading(rows, header=False, columns=columns, progress=progress))
     edata = {name: torch.from_numpy(values) for name, values in rows.arrays().items()}
-    src, dst = rows.src, rows.dst
+    src = rows.src
+    dst = rows.dst
     for ends in (src, dst):
         if len(ends) and int(ends.min()) < 1:
             raise FormatError(
                 f"ids in {path} must be at least 1, as KONECT's are, got {int(ends.min())}"
             )
         ends -= 1  # in place, on the rows' own arrays
-    if kind != "bip":
-        count = None
-        if counts is not None:
-            # The head counts sources and targets, which share ids in a homogeneous graph.
-            count = max(counts)
-            check_count(path, count, len(rows))
-        return build_graph(
-            path, src, dst, count, edata=edata, undirected=undirected or kind == "sym"
-        )
-    return _bipartite(path, src, dst, counts, edata, both=undirected)
+    if head.kind == "bip":
+        return _bipartite(path, src, dst, head.counts, edata, both=undirected)
+    count = None
+    if head.counts is not None:
+        # The head counts sources and targets, which share ids in a homogeneous graph.
+        count = max(head.counts)
+        check_count(path, count, len(rows))
+    both = undirected or head.kind == "sym"
+    return build_graph(path, src, dst, count, edata=edata, undirected=both)
 
 
-def _describe(path: StrPath) -> tuple[str, tuple[int, int] | None, int, str | None]:
-    """Kind, numbers of sources and targets if given, number of columns, and their separator."""
+class _Konect(NamedTuple):
+    """What the beginning of a KONECT network says.
+
+    Attributes:
+        kind: "sym", "asym" or "bip".
+        counts: Numbers of sources and targets, if given.
+        width: Number of columns.
+        separator: Separator of columns. With tabs only, blanks do not separate: fields may contain
+            them.
+    """
+
+    kind: str
+    counts: tuple[int, int] | None
+    width: int
+    separator: str | None
+
+
+def _describe(path: StrPath) -> _Konect:
     block = next(read_blocks(path), None)
     head = _HEAD.match(block.data.replace(b"\r", b"")) if block is not None else None
     if block is None or head is None:
@@ -323,7 +341,7 @@ def _describe(path: StrPath) -> tuple[str, tuple[int, int] | None, int, str | No
     counts = None if head[2] is None else (int(head[3]), int(head[4]))
     line = first_line(block.data)[1]
     separator = "\t" if b"\t" in line and b" " not in line else None
-    return head[1].decode(), counts, len(line.split()), separator
+    return _Konect(head[1].decode(), counts, len(line.split()), separator)
 
 
 def _bipartite(

@@ -153,8 +153,9 @@ def _typed_values(
     _, looks = look_at(connection, edges.table, [edges.names[c.place] for c in columns])
     unit = graph_unit([look for look in looks if look.family == "time"])
     missing = columns[0].missing  # the same for all
+    filling = Filling(float(missing)) if missing else Filling()
     # One rule for all columns: it numbers the enum types that it makes in the connection.
-    rule = Rule(connection, unit, Filling(float(missing)) if missing else Filling())
+    rule = Rule(connection, unit, filling)
     found = {}
     for column, look in zip(columns, looks, strict=True):
         try:
@@ -166,8 +167,8 @@ def _typed_values(
         found[column.place] = _Values(column)
         if made.field and not made.width:
             # Codes and times stay integers, without the search for a dtype.
-            dtype = np.dtype(bool if made.dtype == "bool" else np.int64)
-            field = replace(column.field, dtype=dtype)
+            kind = bool if made.dtype == "bool" else np.int64
+            field = replace(column.field, dtype=np.dtype(kind))
             as_field = replace(column, field=field, note=made.note)
             found[column.place] = _Values(as_field, f"({made.sql})::BIGINT")
         elif column.required:

@@ -115,14 +115,14 @@ class AskedColumns:
 
     def _all_named(self, header: Sequence[str], separator: str | None) -> list[EdgeColumn]:
         """The columns after the ids whose names are valid for fields."""
-        return [
-            EdgeColumn(NumberField(name), place, separator, required=False, missing=self.missing)
-            for place, name in enumerate(header)
-            if place > 1
-            and name.isprintable()
-            and header.count(name) == 1
-            and name not in ("", *self.skipped)
-        ]
+        columns = []
+        for place, name in enumerate(header[2:], 2):
+            is_valid = name.isprintable() and header.count(name) == 1
+            if not is_valid or name in ("", *self.skipped):
+                continue
+            field = NumberField(name)
+            columns.append(EdgeColumn(field, place, separator, False, self.missing))
+        return columns
 
     def _place(self, path: StrPath, field: NumberField, header: Sequence[str]) -> int:
         further = list(header[2:])
@@ -238,8 +238,9 @@ class EdgeRows:
         ``ends`` has the sources, then the targets, as blocks of places and numbers in any order.
         """
         self.bounds = 0, num_nodes - 1
+        dtype = np.int32 if num_nodes < 2**31 else np.int64
         for column, found in zip(self._ends, ends, strict=True):
-            column.cast(np.int32 if num_nodes < 2**31 else np.int64)
+            column.cast(dtype)
             column.place(count, found)
 
     @property
@@ -271,11 +272,11 @@ class EdgeRows:
     @property
     def notes(self) -> dict[str, FieldNote]:
         """The notes of the fields that have one."""
-        return {
-            column.field.name: column.note
-            for place, column in enumerate(self._columns)
-            if column.note is not None and self.is_kept(place)
-        }
+        notes = {}
+        for place, column in enumerate(self._columns):
+            if column.note is not None and self.is_kept(place):
+                notes[column.field.name] = column.note
+        return notes
 
     def arrays(self) -> dict[str, Column]:
         """The numbers of each field, in memory."""

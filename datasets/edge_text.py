@@ -12,6 +12,7 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -86,6 +87,22 @@ class _Head:
     separator: str | None
 
 
+class _Edges(NamedTuple):
+    """The first columns of a query of :func:`_integer_ways`.
+
+    Attributes:
+        src, dst: The ids.
+        no_source, no_target: Whether an id is missing (0 or 1).
+        is_odd: Whether a line is unexpected (0 or 1).
+    """
+
+    src: Column
+    no_source: Column
+    dst: Column
+    no_target: Column
+    is_odd: Column
+
+
 def read_integers(reading: Reading) -> None:
     """Read a text file whose ids are integers.
 
@@ -134,14 +151,15 @@ def _read_quickly(reading: Reading, head: _Head, columns: Sequence[EdgeColumn]) 
             points = 0
             lines = f"WITH lines AS (SELECT * FROM {relation})"
             for batch in batches_of(connection, f"{lines} {query}"):
-                src, no_source, dst, no_target, is_odd, *numbers = batch
-                if no_source.any() or no_target.any() or is_odd.any():
+                edges = _Edges(*batch[: len(_Edges._fields)])
+                numbers = batch[len(_Edges._fields) :]
+                if edges.no_source.any() or edges.no_target.any() or edges.is_odd.any():
                     raise OtherLinesError
-                rows.add(src, dst)
+                rows.add(edges.src, edges.dst)
                 _add_numbers(rows, columns, numbers)
                 points += sum(np.count_nonzero(kinds == FRACTION) for kinds in numbers[2::3])
                 check_fits(rows.path, rows.nbytes, "edges")
-                done += len(src)
+                done += len(edges.src)
                 if reading.progress is not None and way.is_direct:
                     _say(reading.progress, rows.path, head, done)
             # A further point is inside an integer.
@@ -156,8 +174,7 @@ def _integer_ways(
 ) -> Iterator[tuple[Way, str]]:
     """The ways to read a file, each with its query of ``lines``.
 
-    A query returns both ids, each with a flag if it is missing; whether a line is unexpected; and
-    the columns' numbers.
+    A query returns the columns of :class:`_Edges`, and the numbers of the others.
     """
     path = reading.path
     progress = reading.progress
@@ -311,7 +328,8 @@ def _number_quickly(reading: Reading, data: bytes) -> bool:
         separator = separator_of(first.encode())
         names = [word.strip(BLANKS) for word in cut(first, separator)]
         named, unsure = words_are_header(names, reading)
-        columns = reading.asked.found(rows.path, names if named else None, separator)
+        header = names if named else None
+        columns = reading.asked.found(rows.path, header, separator)
     except (FormatError, UnicodeDecodeError):  # the definition reports it later
         return False
     if named:

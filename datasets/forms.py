@@ -65,12 +65,7 @@ class Form:
 
     def chosen(self, options: Mapping[str, Any]) -> dict[str, Any]:
         """The ``options`` that are set, or ValueError if this form lacks one."""
-        # False is a choice only for the header; for switches it is the default.
-        given = {
-            n: v
-            for n, v in options.items()
-            if v not in (None, "", (), [], {}) and (v is not False or n == "header")
-        }
+        given = {name: value for name, value in options.items() if _is_set(name, value)}
         for name in given:
             if name not in self.options:
                 raise ValueError(f"{name} must not be given for a source of the form {self.name!r}")
@@ -84,6 +79,14 @@ class Form:
                 )
             given["weight"] = weight[0]
         return given
+
+
+def _is_set(name: str, value: Any) -> bool:
+    """Whether an option is not at its default."""
+    # False is a choice only for the header; for switches it is the default.
+    if value is False:
+        return name == "header"
+    return value not in (None, "", (), [], {})
 
 
 def _members(path: Path) -> set[str]:
@@ -227,9 +230,9 @@ def source_form(source: StrPath) -> Form:
             return form
     if name.startswith("out."):
         return _KONECT
-    endings = dict.fromkeys(
-        ending for form in _FORMS for ending in form.endings if ending.count(".") == 1
-    )
+    # Once each, without those of packed texts.
+    every = dict.fromkeys(ending for form in _FORMS for ending in form.endings)
+    endings = [ending for ending in every if ending.count(".") == 1]
     raise FormatError(
         "source must be a graph folder, a file named out.NAME (KONECT's), or end in one of "
         f"{', '.join(endings)} (text "

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ..errors import FormatError
+from ..graph.csc import id_range
 from ..graph.graph import CSC, EDGE_TYPE, NODE_TYPE, EdgeType, Graph
 from ..system.checks import StrPath
 from .arrays import map_or_read, read_array
@@ -82,9 +83,10 @@ class _Reader:
         self._labelled: set[str] = set()  # types whose features have labels
 
     def graph(self, value: dict[str, Any]) -> Graph:
-        counts, csc = {}, {}
+        counts = {}
+        csc = {}
         for node in take(value, "nodes", list, self._where):
-            ntype = take_name(node, "type", self._where) if _has_type(node) else NODE_TYPE
+            ntype = self._node_type(node)
             counts[ntype] = take_count(node, "num", self._where)
             check_size(self._where, counts[ntype])
         for edge in take(value, "edges", list, self._where):
@@ -112,10 +114,12 @@ class _Reader:
             )
         return names[0], names[1], names[2]
 
+    def _path(self, value: Any) -> Path:
+        name = take(value, "path", str, self._where)
+        return named_file(self._folder, name, f"{self._where}: path")
+
     def _ends(self, value: Any) -> Any:
-        path = named_file(
-            self._folder, take(value, "path", str, self._where), f"{self._where}: path"
-        )
+        path = self._path(value)
         # Text has a line per edge; arrays have a row of sources and a row of targets.
         if value.get("format") == "csv":
             rows = EdgeRows(path)
@@ -127,19 +131,14 @@ class _Reader:
         return ends
 
     def _array(self, value: Any) -> Tensor:
-        path = named_file(
-            self._folder, take(value, "path", str, self._where), f"{self._where}: path"
-        )
+        path = self._path(value)
         form = take(value, "format", str, self._where)
-        if form not in ("numpy", "torch"):
-            raise FormatError(
-                f"{self._where}: format must be 'numpy' or 'torch' ('csv' for edges), got {form!r}"[
-                    :300
-                ]
-            )
-        return (
-            map_or_read(path) if form == "numpy" else read_array(path, field=str(value.get("name")))
-        )
+        if form == "numpy":
+            return map_or_read(path)
+        if form == "torch":
+            return read_array(path, field=str(value.get("name")))
+        rule = "format must be 'numpy' or 'torch' ('csv' for edges)"
+        raise FormatError(f"{self._where}: {rule}, got {form!r}"[:300])
 
     def add_feature(self, graph: Graph, value: Any) -> None:
         domain = take(value, "domain", str, self._where)
@@ -149,10 +148,11 @@ class _Reader:
             )
             return
         name = take_name(value, "name", self._where)
+        rows = self._array(value)
         if domain == "edge":
-            self._set(graph, name, self._array(value), edge_type=self._edge_type(value))
+            self._set(graph, name, rows, edge_type=self._edge_type(value))
         else:
-            self._set(graph, name, self._array(value), node_type=self._node_type(value))
+            self._set(graph, name, rows, node_type=self._node_type(value))
 
     def _node_type(self, value: Any) -> str:
         return take_name(value, "type", self._where) if _has_type(value) else NODE_TYPE
@@ -173,9 +173,8 @@ class _Reader:
                 (mask, part, self._data(part)) for mask, parts in sets.items() for part in parts
             ]
             # 2-D seeds are pairs, of a task over edges.
-            if done or not all(
-                "seeds" in data and data["seeds"].dim() == 1 for _, _, data in items
-            ):
+            seeds = [data.get("seeds") for _, _, data in items]
+            if done or not all(ids is not None and ids.dim() == 1 for ids in seeds):
                 _log.warning("%s: the task %r is left out", self._where, task.get("name"))
                 continue
             done = True
@@ -193,21 +192,15 @@ class _Reader:
     def _add_set(self, graph: Graph, mask: str, ntype: str, data: dict[str, Tensor]) -> None:
         count = graph.num_nodes_by_type.get(ntype)
         ids = data["seeds"]
-        integers = not (ids.is_floating_point() or ids.is_complex())
-        if (
-            count is None
-            or not integers
-            or (len(ids) and (int(ids.min()) < 0 or int(ids.max()) >= count))
-        ):
+        if count is None or not _are_ids(ids, count):
             raise FormatError(
                 f"{self._where}: {mask.replace('_mask', '')} set must hold ids of {ntype} below "
                 f"{count}"
             )
         fields = graph.node_fields(ntype)
         labels = data.get("labels")
-        fields.setdefault(mask, torch.zeros(count, dtype=torch.bool, device="cpu"))[ids.long()] = (
-            True
-        )
+        is_in = torch.zeros(count, dtype=torch.bool, device="cpu")
+        fields.setdefault(mask, is_in)[ids.long()] = True
         # Labels among the features take precedence: they are of all vertices.
         if labels is None or ntype in self._labelled:
             return
@@ -221,6 +214,14 @@ class _Reader:
                 f"{self._where}: labels must be of one kind, one row per seed, got {got}"
             )
         label[ids.long()] = labels
+
+
+def _are_ids(values: Tensor, count: int) -> bool:
+    """Whether values are integers in [0, count)."""
+    if values.is_floating_point() or values.is_complex():
+        return False
+    low, high = id_range(values)
+    return low >= 0 and high < count
 
 
 def _has_type(value: Any) -> bool:

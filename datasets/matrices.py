@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -121,14 +122,11 @@ def _graph(path: StrPath, matrix: Any, *, undirected: bool, weight: str | None) 
         raise FormatError(f"{path} must hold a square matrix, got shape {tuple(coo.shape)}")
     check_count(path, int(coo.shape[0]), coo.nnz)
     field = NumberField.of("weight", weight)
-    edata = (
-        {}
-        if field is None
-        else {field.name: array_tensor(path, number_array(path, field, coo.data))}
-    )
-    return build_graph(
-        path, coo.row, coo.col, int(coo.shape[0]), edata=edata, undirected=undirected
-    )
+    edata = {}
+    if field is not None:
+        edata[field.name] = array_tensor(path, number_array(path, field, coo.data))
+    count = int(coo.shape[0])
+    return build_graph(path, coo.row, coo.col, count, edata=edata, undirected=undirected)
 
 
 def read_matrix_market(
@@ -149,53 +147,74 @@ def read_matrix_market(
         FormatError: The file is damaged, dense, not square, or has no real values for ``weight``.
         ValueError: ``undirected`` for a symmetric matrix.
     """
-    block = next(read_blocks(path), None)
-    head = _MATRIX_MARKET.match(block.data) if block is not None else None
-    size = first_line(block.data)[1].split() if block is not None else []
-    if (
-        head is None
-        or len(size) != 3
-        or not all(word.isdigit() and len(word) < 19 for word in size)
-    ):
-        raise FormatError(
-            f"{path} must be a Matrix Market file in coordinate form, its header says otherwise"
-        )
-    kind, symmetry = head[1].lower(), head[2].lower()
-    rows, columns, entries = map(int, size)
-    if rows != columns:
-        raise FormatError(f"{path} must hold a square matrix, got {rows} x {columns}")
-    check_count(path, rows, entries)
+    head = _MatrixHead.of(path)
+    check_count(path, head.size, head.entries)
     weights = NumberField.of("weight", weight)
-    if weights is not None and kind in (b"pattern", b"complex"):
+    if weights is not None and head.kind in ("pattern", "complex"):
         raise FormatError(
             f"{path} must hold real values for the field {weights.name!r}, its matrix is "
-            f"{kind.decode()}"
+            f"{head.kind}"
         )
-    if undirected and symmetry != b"general":
-        got = symmetry.decode()
+    if undirected and head.symmetry != "general":
         raise ValueError(
-            f"undirected=True must not be given for {path}, whose {got} matrix has both directions"
+            f"undirected=True must not be given for {path}, whose {head.symmetry} matrix has both "
+            "directions"
         )
-    lines = EdgeRows(path, real=kind == b"real")
+    lines = EdgeRows(path, real=head.kind == "real")
     kept = [] if weights is None else [EdgeColumn(weights)]
     # The line of sizes takes the place of a header.
     read_integers(Reading(lines, header=True, columns=kept, progress=progress))
-    if len(lines) != entries:
+    if len(lines) != head.entries:
         raise FormatError(
-            f"{path} must hold {entries} entries as its header says, got {len(lines)}"
+            f"{path} must hold {head.entries} entries as its header says, got {len(lines)}"
         )
     values = lines.arrays()
     is_open = weights is not None and weights.dtype is None
-    if is_open and kind == b"integer" and any(v.dtype != np.int64 for v in values.values()):
+    if is_open and head.kind == "integer" and any(v.dtype != np.int64 for v in values.values()):
         raise FormatError(f"{path} must hold integers as its header says, got fractions")
     edata = {name: torch.from_numpy(numbers) for name, numbers in values.items()}
     # The file has only one triangle of a symmetric matrix.
-    both = undirected or symmetry != b"general"
-    graph = build_graph(path, lines.src - 1, lines.dst - 1, rows, edata=edata, undirected=both)
+    both = undirected or head.symmetry != "general"
+    src = lines.src - 1
+    dst = lines.dst - 1
+    graph = build_graph(path, src, dst, head.size, edata=edata, undirected=both)
     # a[j, i] = -a[i, j]; the reverse edges come after the file's entries.
-    if symmetry == b"skew-symmetric" and weights is not None:
-        graph.edata[weights.name][entries:] *= -1
+    if head.symmetry == "skew-symmetric" and weights is not None:
+        graph.edata[weights.name][head.entries :] *= -1
     return graph
+
+
+@dataclass(frozen=True)
+class _MatrixHead:
+    """The head of a Matrix Market file.
+
+    Attributes:
+        kind: "real", "integer", "pattern" or "complex".
+        symmetry: "general", "symmetric", "skew-symmetric" or "hermitian".
+        size: Number of rows and of columns.
+        entries: Number of entries.
+    """
+
+    kind: str
+    symmetry: str
+    size: int
+    entries: int
+
+    @classmethod
+    def of(cls, path: StrPath) -> _MatrixHead:
+        """Read it; FormatError for a matrix in another form, or one that is not square."""
+        block = next(read_blocks(path), None)
+        head = _MATRIX_MARKET.match(block.data) if block is not None else None
+        sizes = first_line(block.data)[1].split() if block is not None else []
+        are_numbers = all(word.isdigit() and len(word) < 19 for word in sizes)
+        if head is None or len(sizes) != 3 or not are_numbers:
+            raise FormatError(
+                f"{path} must be a Matrix Market file in coordinate form, its header says otherwise"
+            )
+        rows, columns, entries = map(int, sizes)
+        if rows != columns:
+            raise FormatError(f"{path} must hold a square matrix, got {rows} x {columns}")
+        return cls(head[1].lower().decode(), head[2].lower().decode(), rows, entries)
 
 
 _BENCHMARK_NAMES = {"attr": "feat", "attr_matrix": "feat", "labels": "label"}
@@ -230,12 +249,13 @@ def read_benchmark(path: StrPath, *, undirected: bool = False, weight: str | Non
             left.append(name)
     left_behind(path, left, "no numbers with a row per vertex")
     for name, values in fields.items():
-        ours = _BENCHMARK_NAMES.get(name, name)
         if len(values) != graph.num_nodes:
             raise FormatError(
                 f"{path}: {name} must have a row per vertex ({graph.num_nodes}), got {len(values)}"
             )
-        graph.set_field(ours, one_column(values) if ours == "label" else values)
+        ours = _BENCHMARK_NAMES.get(name, name)
+        rows = one_column(values) if ours == "label" else values
+        graph.set_field(ours, rows)
     return graph
 
 

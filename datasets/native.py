@@ -20,7 +20,7 @@ from torch import Tensor
 
 from ..errors import FormatError
 from ..graph.csc import check_range
-from ..graph.fields import FieldNote, FieldValue, FrameColumn
+from ..graph.fields import FieldNote, Fields, FieldValue, FrameColumn
 from ..graph.graph import CSC, EDGE_TYPE, NODE_TYPE, Graph
 from ..graph.mapped import MappedFile, map_npy
 from ..graph.row_form import WIDE, Decoding
@@ -131,7 +131,8 @@ class ArrayWriter:
         count = rows.shape[0]
         shape = tuple(rows.shape)
         step = max(1, _CHUNK_BYTES // max(1, math.prod(shape[1:]) * stored.itemsize))
-        with open(place.path, "r+b" if place.has_rows else "wb") as file:
+        mode = "r+b" if place.has_rows else "wb"
+        with open(place.path, mode) as file:
             file.write(place.header)
             digest.update(place.header)
             for begin in range(0, count, step):
@@ -214,8 +215,10 @@ def npy_header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
 def _as_bytes(block: Tensor, stored: np.dtype[Any]) -> memoryview:
     # Resolve lazy conjugation and negation.
     flat = block.detach().cpu().resolve_conj().resolve_neg().contiguous().reshape(-1)
-    if flat.dtype in (torch.bfloat16, *_FLOAT8):
-        flat = flat.view(torch.int16 if flat.dtype == torch.bfloat16 else torch.uint8)
+    if flat.dtype == torch.bfloat16:
+        flat = flat.view(torch.int16)
+    elif flat.dtype in _FLOAT8:
+        flat = flat.view(torch.uint8)
     array = flat.numpy()
     assert array.dtype == stored
     return array.view(np.uint8).data
@@ -412,33 +415,26 @@ def open_native(
 
 def _assemble(path: Path, manifest: Manifest) -> Graph:
     counts = {node.name: node.num_nodes for node in manifest.node_types}
-    ndata = {node.name: _open_fields(path, node.fields) for node in manifest.node_types}
-    edata = {edge.type: _open_fields(path, edge.fields) for edge in manifest.edge_types}
     csc = {}
     for edge in manifest.edge_types:
         ids = None if edge.edge_ids is None else open_array(path, edge.edge_ids)
         indptr = open_array(path, edge.indptr)
         indices = open_array(path, edge.indices)
         csc[edge.type] = CSC(indptr, indices, counts[edge.type[0]], ids)
-    graph = Graph(
-        csc,
-        counts,
-        ndata=ndata[manifest.node_types[0].name] if len(ndata) == 1 else ndata,
-        edata=edata[manifest.edge_types[0].type] if len(edata) == 1 else edata,
-    )
+    graph = Graph(csc, counts)
     for node in manifest.node_types:
-        graph.node_fields(node.name).notes.update(_notes(node.fields))
+        _open_fields(path, node.fields, graph.node_fields(node.name))
     for edge in manifest.edge_types:
-        graph.edge_fields(edge.type).notes.update(_notes(edge.fields))
+        _open_fields(path, edge.fields, graph.edge_fields(edge.type))
     return graph
 
 
-def _notes(fields: Mapping[str, ArrayEntry]) -> dict[str, FieldNote]:
-    return {
-        name: note_of(entry)
-        for name, entry in fields.items()
-        if entry.unit or entry.words or entry.frame
-    }
+def _open_fields(path: Path, entries: Mapping[str, ArrayEntry], fields: Fields) -> None:
+    """Map the fields of a type into ``fields``, with their notes."""
+    for name, entry in entries.items():
+        fields[name] = open_field(path, entry)
+        if entry.unit or entry.words or entry.frame:
+            fields.notes[name] = note_of(entry)
 
 
 def note_of(entry: ArrayEntry) -> FieldNote:
@@ -450,10 +446,6 @@ def note_of(entry: ArrayEntry) -> FieldNote:
 def _known_keys(column: Mapping[str, Any]) -> dict[str, Any]:
     # Ignore keys of newer versions.
     return {key: column[key] for key in ("name", "width", "stats")}
-
-
-def _open_fields(path: Path, fields: Mapping[str, ArrayEntry]) -> dict[str, FieldValue]:
-    return {name: open_field(path, entry) for name, entry in fields.items()}
 
 
 def _check_all_ids(graph: Graph) -> None:

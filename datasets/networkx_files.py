@@ -50,11 +50,9 @@ def read_gml(path: StrPath) -> Graph:
     graph = _read(path, lambda file: networkx.read_gml(file, label="id"))
     # By id rather than by label (networkx's default): labels may be missing or repeated.
     labels = [data.pop("label", None) for _, data in graph.nodes(data=True)]
-    ids = (
-        list(map(str, labels))
-        if None not in labels and len(set(map(str, labels))) == len(labels)
-        else None
-    )
+    ids = list(map(str, labels))
+    if None in labels or len(set(ids)) < len(ids):
+        return _graph(path, graph)
     return _graph(path, graph, ids)
 
 
@@ -74,11 +72,8 @@ def _opened(path: StrPath) -> Iterator[IO[bytes]]:
     """The text of a file; FormatError if networkx's objects would exceed memory."""
     is_packed = os.fspath(path).lower().endswith(".gz")
     with open_plain(path) as file:
-        yield bounded(
-            gzip.GzipFile(fileobj=file) if is_packed else file,
-            path,
-            reading_room() // _OBJECT_BYTES,
-        )
+        text: Any = gzip.GzipFile(fileobj=file) if is_packed else file
+        yield bounded(text, path, reading_room() // _OBJECT_BYTES)
 
 
 def _refuse_doctype(path: StrPath) -> None:
@@ -110,10 +105,9 @@ def _refuse_doctype(path: StrPath) -> None:
 
 def _graph(path: StrPath, source: Any, ids: list[str] | None = None) -> Graph:
     place = {node: i for i, node in enumerate(source)}
+    pairs = [(place[u], place[v]) for u, v in source.edges()]
     # `reshape`: without edges the array would be 1-D.
-    ends = np.array([(place[u], place[v]) for u, v in source.edges()], dtype=np.int64).reshape(
-        -1, 2
-    )
+    ends = np.array(pairs, dtype=np.int64).reshape(-1, 2)
     # In GraphML, "id" names an edge and is not an attribute.
     ndata, edata = number_attributes(source, str(path), unnamed=["id"])
     graph = build_graph(
@@ -124,7 +118,9 @@ def _graph(path: StrPath, source: Any, ids: list[str] | None = None) -> Graph:
         edata=edata,
         undirected=not source.is_directed(),
     )
-    kept = id_field(ids if ids is not None else map(str, source))
+    if ids is None:
+        ids = list(map(str, source))
+    kept = id_field(ids)
     if kept is not None:
         ndata.setdefault("original_id", kept)
     for name, values in ndata.items():

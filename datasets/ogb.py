@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ..errors import FormatError
-from ..graph.fields import Fields, mask_of
+from ..graph.fields import Fields, FieldValue, mask_of
 from ..graph.graph import EDGE_TYPE, NODE_TYPE, EdgeType, Graph
 from ..system.atomic import new_folder
 from ..system.checks import StrPath
@@ -77,11 +77,9 @@ class _Places:
 
     def splits(self) -> list[str]:
         folder = self._root / "split"
-        return (
-            sorted(path.name for path in folder.iterdir() if path.is_dir())
-            if folder.is_dir()
-            else []
-        )
+        if not folder.is_dir():
+            return []
+        return sorted(path.name for path in folder.iterdir() if path.is_dir())
 
 
 class _RawTables:
@@ -157,10 +155,11 @@ def read_ogb(
     for part in ("raw", "split"):
         check_inside(path, path / part)
         check_links(path / part)
-    has_tables = any((path / "raw" / name).is_file() for name in OGB_TABLES)
-    raw: _RawTables | RawArrays = (
-        _RawTables(path, progress, scratch) if has_tables else RawArrays.of(path / "raw", scratch)
-    )
+    raw: _RawTables | RawArrays
+    if any((path / "raw" / name).is_file() for name in OGB_TABLES):
+        raw = _RawTables(path, progress, scratch)
+    else:
+        raw = RawArrays.of(path / "raw", scratch)
     places = _Places(path, typed=raw.is_typed)
     splits = places.splits()
     if split not in splits and (split or len(splits) > 1):
@@ -191,9 +190,8 @@ def _types(raw: Path) -> tuple[dict[str, int], list[EdgeType]]:
                 f"{_table(raw, _TRIPLETS)} must hold triples of types of {names}, got "
                 f"{list(triplet)}"
             )
-    if not triplets or not all(
-        map(_PLAIN.fullmatch, [*names, *(word for triplet in triplets for word in triplet)])
-    ):
+    words = [*names, *(word for triplet in triplets for word in triplet)]
+    if not triplets or not all(map(_PLAIN.fullmatch, words)):
         raise FormatError(f"{raw} must have types of plain names, got {names} and {triplets}"[:300])
     return dict(zip(names, map(int, rows[0]), strict=True)), triplets  # type: ignore[return-value]
 
@@ -203,9 +201,8 @@ def _lines(table: Path) -> list[list[str]]:
     if not table.is_file():
         raise FormatError(f"{table} is missing")
     text = b"".join(block.data for block in read_blocks(table)).decode("utf-8", "replace")
-    return [
-        [word.strip() for word in line.split(",")] for line in text.splitlines() if line.strip()
-    ] or [[]]
+    lines = [line for line in text.splitlines() if line.strip()]
+    return [[word.strip() for word in line.split(",")] for line in lines] or [[]]
 
 
 def _single_count(raw: Path) -> int:
@@ -349,7 +346,7 @@ def _write_edges(graph: Graph, etype: EdgeType, folder: Path) -> None:
     _write(_table(folder, _EDGES), csc.ends_by_id().T)
     _write_lines(_table(folder, _EDGE_COUNT), [str(csc.num_edges)])
     for name, values in graph.edge_fields(etype).items():
-        _write(_table(folder, "edge-feat" if name == "feat" else f"edge_{name}"), values)
+        _write(_field_table(folder, "edge", name), values)
 
 
 def _node_tables(graph: Graph, ntype: str, places: _Places) -> Iterator[tuple[Path, Any]]:
@@ -360,10 +357,13 @@ def _node_tables(graph: Graph, ntype: str, places: _Places) -> Iterator[tuple[Pa
         elif name == "label":
             yield _table(places.labels(ntype), "node-label"), values
         else:
-            yield (
-                _table(places.nodes(ntype), "node-feat" if name == "feat" else f"node_{name}"),
-                values,
-            )
+            yield _field_table(places.nodes(ntype), "node", name), values
+
+
+def _field_table(folder: Path, owner: str, field: str) -> Path:
+    """The table of a field of vertices ("node") or edges ("edge")."""
+    mark = "-" if field == "feat" else "_"
+    return _table(folder, f"{owner}{mark}{field}")
 
 
 def _check_apart(owner: str, fields: Fields) -> None:
@@ -386,6 +386,7 @@ def _check_apart(owner: str, fields: Fields) -> None:
 def _check(graph: Graph) -> None:
     """Raise ValueError for types and fields that the tables cannot hold."""
     words = [*graph.node_types, *(word for etype in graph.edge_types for word in etype)]
+    masks = {f"{part}_mask" for part in PARTS}
     owners = [(f"vertex field {t}", graph.node_fields(t)) for t in graph.node_types]
     owners += [(f"edge field {'/'.join(t)}", graph.edge_fields(t)) for t in graph.edge_types]
     for word in words:
@@ -403,31 +404,24 @@ def _check(graph: Graph) -> None:
                 raise ValueError(
                     f"{owner}/{name!r} must have a name of letters, digits and _.+- for OGB's form"
                 )
-            if (
-                owner.startswith("vertex")
-                and name in {f"{part}_mask" for part in PARTS}
-                and values.dtype == torch.bool
-            ):
-                continue
-            if values.dtype not in _FORMATS:
-                raise ValueError(
-                    f"{owner}/{name} must be int64 or float32 for OGB's form, got {values.dtype}"
-                )
-            shape = list(values.shape)
-            sound = (
-                len(shape) == 2
-                if name == "feat"
-                else len(shape) == 1 or (len(shape) == 2 and shape[1] > 1)
-            )
-            if not sound or 0 in shape:
-                rule = (
-                    "rows and columns"
-                    if name == "feat"
-                    else "rows of one number, or several columns"
-                )
-                raise ValueError(
-                    f"{owner}/{name} must have {rule} for OGB's form, got shape {shape}"
-                )
+            is_mask = name in masks and values.dtype == torch.bool
+            if not is_mask or not owner.startswith("vertex"):
+                _check_rows(f"{owner}/{name}", name, values)
+
+
+def _check_rows(shown: str, name: str, values: FieldValue) -> None:
+    """Raise ValueError for rows of a field that a table cannot hold."""
+    if values.dtype not in _FORMATS:
+        raise ValueError(f"{shown} must be int64 or float32 for OGB's form, got {values.dtype}")
+    shape = list(values.shape)
+    if name == "feat":
+        rule = "rows and columns"
+        is_sound = len(shape) == 2
+    else:
+        rule = "rows of one number, or several columns"
+        is_sound = len(shape) == 1 or (len(shape) == 2 and shape[1] > 1)
+    if not is_sound or 0 in shape:
+        raise ValueError(f"{shown} must have {rule} for OGB's form, got shape {shape}")
 
 
 def _write(table: Path, values: Any) -> None:

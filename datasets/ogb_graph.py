@@ -94,7 +94,8 @@ def class_labels(labels: Tensor, files: InFiles | None = None) -> Tensor:
         if not bool((is_class | missing).all()):
             return labels
         has_missing = has_missing or bool(missing.any())
-    return _converted(labels, torch.float32 if has_missing else torch.int64, files)
+    dtype = torch.float32 if has_missing else torch.int64
+    return _converted(labels, dtype, files)
 
 
 def _converted(values: Tensor, dtype: torch.dtype, files: InFiles | None) -> Tensor:
@@ -118,7 +119,8 @@ def set_masks(graph: Graph, ntype: str, sets: Sets, files: InFiles | None = None
     for part in PARTS:
         if part not in sets:
             continue
-        where, ids = sets[part][0], _ids(*sets[part], count)
+        where, given = sets[part]
+        ids = _ids(where, given, count)
         for other, taken in masks.items():
             common = ids[taken[ids]]
             if len(common):

@@ -95,7 +95,9 @@ def new_ids(
         fields = graph.edge_fields(edge_type)
         what = "edges"
     else:
-        fields = graph.node_fields(graph.only_node_type if node_type is None else node_type)
+        if node_type is None:
+            node_type = graph.only_node_type
+        fields = graph.node_fields(node_type)
         what = "vertices"
     if ORIGINAL_ID not in fields:
         raise KeyError(
@@ -126,9 +128,8 @@ def places_of(name: str, ids: Array, originals: Array) -> Tensor:
         (last > first + 1, "hold ids that one row has"),
     ):
         if wrong.any():
-            found = ids[wrong][0]
-            shown = (
-                repr(found.decode("utf-8", "replace")[:80]) if isinstance(found, bytes) else found
-            )
+            shown = ids[wrong][0]
+            if isinstance(shown, bytes):
+                shown = repr(shown.decode("utf-8", "replace")[:80])
             raise ValueError(f"{name} must {rule}, got {shown}")
     return torch.from_numpy(order[first])

@@ -156,8 +156,11 @@ def _in_order_at(bits: RandomRows, ranks: list[int]) -> list[tuple[int, int]]:
     found = []
     top = (2**63 - 1, count)
     for rank, bin_ in zip(ranks, bins.tolist(), strict=True):
+        if rank >= count:
+            found.append(top)
+            continue
         skipped = int(unheld[: bin_ + 1].sum())
-        found.append(top if rank >= count else held[rank - skipped])
+        found.append(held[rank - skipped])
     return found
 
 

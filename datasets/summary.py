@@ -5,7 +5,7 @@ Does not import torch, which would take most of the time for a small graph.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -131,7 +131,8 @@ def summarise(graph: Graph, *, memory: int | str | None = None) -> GraphSummary:
     (2, 1)
     """
     _check_memory(memory, graph.num_nodes)
-    edges, arrays = [], []
+    edges = []
+    arrays = []
     for name in graph.node_types:
         arrays += _fields(name, graph.node_fields(name))
     for edge_type in graph.edge_types:
@@ -158,7 +159,8 @@ def summarise_folder(folder: Path, *, memory: int | str | None = None) -> GraphS
     """
     if is_unfinished(folder) or not (folder / MANIFEST).is_file():
         return None
-    edges, arrays = [], []
+    edges = []
+    arrays = []
     try:
         manifest = Manifest.read(folder)
     except (FormatError, ValueError, OSError):
@@ -167,10 +169,7 @@ def summarise_folder(folder: Path, *, memory: int | str | None = None) -> GraphS
     _check_memory(memory, sum(counts.values()))
     try:
         for node in manifest.node_types:
-            arrays += [
-                _mapped(folder, node.name, key, "field", entry)[0]
-                for key, entry in node.fields.items()
-            ]
+            arrays += _mapped_fields(folder, node.name, node.fields)
         for edge in manifest.edge_types:
             label = "/".join(edge.type)
             indptr, offsets = _mapped(folder, label, "indptr", "structure", edge.indptr)
@@ -178,9 +177,7 @@ def summarise_folder(folder: Path, *, memory: int | str | None = None) -> GraphS
             arrays += [indptr, indices]
             if edge.edge_ids is not None:
                 arrays.append(_mapped(folder, label, "edge_ids", "structure", edge.edge_ids)[0])
-            arrays += [
-                _mapped(folder, label, key, "field", entry)[0] for key, entry in edge.fields.items()
-            ]
+            arrays += _mapped_fields(folder, label, edge.fields)
             same_ends = edge.type[0] == edge.type[2]
             edges.append(_edges(label, offsets, sources, counts[edge.type[0]], same_ends=same_ends))
     except (FormatError, ValueError, OSError):
@@ -211,18 +208,25 @@ def _edges(
             raise ValueError(f"indices must be in [0, {num_src})")
         out_degrees += np.bincount(src, minlength=num_src)
         loops += np.count_nonzero(src == dst)
-    return EdgeSummary(
+    summary = EdgeSummary(
         label,
         len(indices),
-        int(in_degrees.max(initial=0)),
-        int(out_degrees.max(initial=0)),
-        int(np.count_nonzero((in_degrees == 0) & (out_degrees == 0))) if same_ends else None,
-        int(loops) if same_ends else None,
-        edge_shares(out_degrees),
-        edge_shares(in_degrees),
-        np.array_equal(in_degrees, out_degrees) and _both_ways(indptr, indices, num_src)
-        if same_ends
-        else None,
+        max_in_degree=int(in_degrees.max(initial=0)),
+        max_out_degree=int(out_degrees.max(initial=0)),
+        isolated=None,
+        self_loops=None,
+        by_out_degree=edge_shares(out_degrees),
+        by_in_degree=edge_shares(in_degrees),
+    )
+    if not same_ends:
+        return summary
+    # Hashes take two more passes, which unequal degrees save.
+    is_even = np.array_equal(in_degrees, out_degrees)
+    return replace(
+        summary,
+        isolated=int(np.count_nonzero((in_degrees == 0) & (out_degrees == 0))),
+        self_loops=int(loops),
+        both_ways=is_even and _both_ways(indptr, indices, num_src),
     )
 
 
@@ -305,13 +309,21 @@ def _mapped(
     return _looked_into(array, lambda: values), values
 
 
-def _fields(owner: str, fields: Fields) -> list[FieldSummary]:
-    found = []
+def _mapped_fields(
+    folder: Path, owner: str, fields: Mapping[str, ArrayEntry]
+) -> Iterator[FieldSummary]:
+    for name, entry in fields.items():
+        array, _ = _mapped(folder, owner, name, "field", entry)
+        yield array
+
+
+def _fields(owner: str, fields: Fields) -> Iterator[FieldSummary]:
     for name, value in fields.items():
         array = _tensor(owner, name, "field", value)
         note = fields.notes.get(name)
-        found.append(array if note is None else replace(array, unit=note.unit, words=note.words))
-    return found
+        if note is not None:
+            array = replace(array, unit=note.unit, words=note.words)
+        yield array
 
 
 def _tensor(owner: str, name: str, kind: str, value: FieldValue) -> FieldSummary:
@@ -329,14 +341,12 @@ def _tensor(owner: str, name: str, kind: str, value: FieldValue) -> FieldSummary
 
 def _looked_into(array: FieldSummary, values: Callable[[], Array]) -> FieldSummary:
     """The summary with counts of a mask's or labels' ``values``, which are only read for these."""
-    is_labels = (
-        array.kind == "field"
-        and array.name == _LABELS
-        and len(array.shape) == 1
-        and "int" in array.dtype
-    )
-    true = int(np.count_nonzero(values())) if array.dtype == "bool" else None
-    return replace(array, true=true, classes=_classes(values()) if is_labels else None)
+    if array.dtype == "bool":
+        return replace(array, true=int(np.count_nonzero(values())))
+    is_labels = array.kind == "field" and array.name == _LABELS
+    if is_labels and len(array.shape) == 1 and "int" in array.dtype:
+        return replace(array, classes=_classes(values()))
+    return array
 
 
 def _classes(labels: Array) -> int | None:

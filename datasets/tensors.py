@@ -112,17 +112,21 @@ def _graph(
     if count is None:
         count = count_nodes(path, src.numpy(), dst.numpy())
     _check_counts(path, arrays, count, len(src))
-    others = {name: rows for name, rows in arrays.items() if name not in _NO_FIELDS}
-    rows = {name: rows for name, rows in others.items() if isinstance(name, str) and _is_rows(rows)}
-    ndata = {
-        name: r
-        for name, r in rows.items()
-        if len(r) == count and (count != len(src) or "edge" not in name)
-    }
-    edata = {name: r for name, r in rows.items() if len(r) == len(src) and name not in ndata}
-    left = [
-        name for name, value in others.items() if name not in ndata | edata and not is_single(value)
-    ]
+    ndata: dict[str, Tensor] = {}
+    edata: dict[str, Tensor] = {}
+    left = []
+    for name, value in arrays.items():
+        if name in _NO_FIELDS:
+            continue
+        is_field = isinstance(name, str) and _is_rows(value)
+        num_rows = len(value) if is_field else None
+        # With as many edges as vertices, the name decides.
+        if num_rows == len(src) and (count != len(src) or "edge" in name):
+            edata[name] = value
+        elif num_rows == count:
+            ndata[name] = value
+        elif not is_single(value):
+            left.append(name)
     left_behind(path, left, "no numbers with a row per vertex or edge")
     graph = build_graph(path, src.numpy(), dst.numpy(), count, edata=edata, undirected=undirected)
     _rename(ndata)

@@ -74,11 +74,12 @@ def read_blocks(path: StrPath, *, progress: Progress | None = None) -> Iterator[
     with open_plain(path) as raw:
         size = os.fstat(raw.fileno()).st_size
         unpack = _unpacker(raw)
+        stream = unpack(raw) if unpack else raw
         rest = b""
         line = 1
         first = True
         # `rest` is the start of a line that ends in a later block.
-        for data in _read(unpack(raw) if unpack else raw, path):
+        for data in _read(stream, path):
             if first and data[:2] in _OF_16_BITS:
                 raise FormatError(f"{path} must be UTF-8 text, it begins as UTF-16 does")
             data = data.removeprefix(_BYTE_ORDER_MARK) if first else data
@@ -115,7 +116,8 @@ class _LzmaFile:
     """Like ``lzma.LZMAFile``, but limits the memory that a file's header may ask for."""
 
     def __init__(self, file: IO[bytes]) -> None:
-        self._file, self._unpack = file, self._new()
+        self._file = file
+        self._unpack = self._new()
 
     def _new(self) -> lzma.LZMADecompressor:
         return lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=_XZ_MEMORY)

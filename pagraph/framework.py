@@ -71,6 +71,11 @@ class Weights(NamedTuple):
     attention: tuple[Tensor, ...] = ()
 
 
+def runs_as(layer: Any, kinds: Sequence[Any]) -> bool:
+    """Whether a layer is of one of these classes, and its ``forward`` that of the class."""
+    return any(isinstance(layer, kind) and type(layer).forward is kind.forward for kind in kinds)
+
+
 class Framework(Protocol):
     """Adapter of a GNN framework: its convolutions, blocks and loaders.
 

@@ -3,7 +3,7 @@
 import numpy as np
 
 from .._jit import kernel, prefetch
-from ..graph._csc import check_id, check_row
+from ..graph._csc import check_id, check_row, checked_row
 from ..sampling.kernels.hop import _A, _B, mix
 
 # Edges to prefetch ahead: random reads of `local`, which is larger than the caches, then overlap.
@@ -21,9 +21,7 @@ def mark_sources(indptr, indices, frontier, hop, hop_of):
     count = np.int64(0)
     for i in range(len(frontier)):
         v = frontier[i]
-        begin = indptr[v]
-        end = indptr[v + 1]
-        check_row(begin, end, len(indices))
+        begin, end = checked_row(indptr, v, len(indices))
         for e in range(begin, end):
             u = indices[e]
             check_id(u, len(hop_of))
@@ -43,9 +41,7 @@ def spread(indptr, indices, frontier, draws, fanout, kept, drawn):
     total = 0.0
     for i in range(len(frontier)):
         v = frontier[i]
-        begin = indptr[v]
-        end = indptr[v + 1]
-        check_row(begin, end, len(indices))
+        begin, end = checked_row(indptr, v, len(indices))
         degree = end - begin
         if degree == 0:
             continue
@@ -70,9 +66,7 @@ def append_rows(indptr, indices, first, ends, out):
     """
     for v in range(len(indptr) - 1):
         at = ends[v]
-        begin = indptr[v]
-        end = indptr[v + 1]
-        check_row(begin, end, len(indices))
+        begin, end = checked_row(indptr, v, len(indices))
         check_row(at, at + (end - begin), len(out))
         for e in range(begin, end):
             out[at] = indices[e] + first
@@ -92,9 +86,7 @@ def count_inside(indptr, indices, ids, local, counts):
     for i in range(len(ids)):
         v = ids[i]
         found = 0
-        begin = indptr[v]
-        end = indptr[v + 1]
-        check_row(begin, end, len(indices))
+        begin, end = checked_row(indptr, v, len(indices))
         for e in range(begin, end):
             prefetch(local, indices[min(e + _AHEAD, len(indices) - 1)])
             u = indices[e]
@@ -119,9 +111,7 @@ def copy_inside(indptr, indices, ids, local, edge_ids, out_indices, out_ids):
     at = 0
     for i in range(len(ids)):
         v = ids[i]
-        begin = indptr[v]
-        end = indptr[v + 1]
-        check_row(begin, end, len(indices))
+        begin, end = checked_row(indptr, v, len(indices))
         for e in range(begin, end):
             prefetch(local, indices[min(e + _AHEAD, len(indices) - 1)])
             source = indices[e]

@@ -3,7 +3,7 @@
 import numpy as np
 
 from .._jit import kernel, prefetch
-from ..graph._csc import check_id, check_row
+from ..graph._csc import check_id, checked_row
 
 # Edges to prefetch ahead: rows of other vertices are read and written at random.
 _AHEAD = 16
@@ -24,9 +24,7 @@ def push_draws(indptr, indices, draws, fanout, out):
     parts = draws.shape[1]
     edges = len(indices)
     for u in range(len(indptr) - 1):
-        begin = np.int64(indptr[u])
-        end = np.int64(indptr[u + 1])
-        check_row(begin, end, edges)
+        begin, end = checked_row(indptr, u, edges)
         # Most vertices draw nothing in the hop of the seeds.
         is_drawing = False
         for part in range(parts):
@@ -55,9 +53,7 @@ def pull_costs(indptr, indices, costs, fanout, out):
     parts = costs.shape[1]
     edges = len(indices)
     for u in range(len(indptr) - 1):
-        begin = np.int64(indptr[u])
-        end = np.int64(indptr[u + 1])
-        check_row(begin, end, edges)
+        begin, end = checked_row(indptr, u, edges)
         share = _share(end - begin, fanout)
         for e in range(begin, end):
             if e + _AHEAD < edges:
@@ -85,9 +81,7 @@ def count_ends(indptr, indices, src_owner, dst_owner, is_one_type, src_costs, ds
     parts = src_costs.shape[1]
     loops = np.int64(0)
     for u in range(len(indptr) - 1):
-        begin = np.int64(indptr[u])
-        end = np.int64(indptr[u + 1])
-        check_row(begin, end, edges)
+        begin, end = checked_row(indptr, u, edges)
         part = dst_owner[u]
         for e in range(begin, end):
             if e + _AHEAD < edges:
@@ -191,9 +185,7 @@ def mark_others(indptr, indices, owner, part, is_source):
     for v in range(len(indptr) - 1):
         if owner[v] != part:
             continue
-        begin = np.int64(indptr[v])
-        end = np.int64(indptr[v + 1])
-        check_row(begin, end, len(indices))
+        begin, end = checked_row(indptr, v, len(indices))
         for e in range(begin, end):
             u = indices[e]
             check_id(u, len(owner))

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -270,7 +270,7 @@ def part_files(part: int) -> dict[str, str]:
 def dgl_part(partition: Partition, numbering: DglNumbering, part: int, halo_hops: int) -> DglPart:
     """The content of a part, with its fields in memory."""
     graph = partition.graph
-    csc, ndata, edata, own_edges = _structure(partition, numbering, part, halo_hops)
+    structure = _structure(partition, numbering, part, halo_hops)
     node_fields: dict[str, Tensor] = {}
     for node_type, own in numbering.types.split(numbering.own(part)).items():
         node_fields |= _rows(node_type, graph.node_fields(node_type), own)
@@ -279,9 +279,9 @@ def dgl_part(partition: Partition, numbering: DglNumbering, part: int, halo_hops
             is_train = torch.isin(own, train, assume_unique=True)
             node_fields[f"{node_type}/train_mask"] = is_train
     edge_fields: dict[str, Tensor] = {}
-    for edge_type, own in own_edges.items():
+    for edge_type, own in structure.own_edges.items():
         edge_fields |= _rows(":".join(edge_type), graph.edge_fields(edge_type), own)
-    return DglPart(csc, ndata, edata, node_fields, edge_fields)
+    return DglPart(structure.csc, structure.ndata, structure.edata, node_fields, edge_fields)
 
 
 def _rows(type_name: str, fields: Mapping[str, Tensor], ids: Tensor) -> dict[str, Tensor]:
@@ -289,26 +289,51 @@ def _rows(type_name: str, fields: Mapping[str, Tensor], ids: Tensor) -> dict[str
     return {**rows, f"{type_name}/{ORIGINAL_ID}": ids}
 
 
+class _Structure(NamedTuple):
+    """A part's graph, all types as one.
+
+    Attributes:
+        csc, ndata, edata: As in :class:`DglPart`.
+        own_edges: The ids of the part's own edges in the whole graph, by edge type.
+    """
+
+    csc: _Arrays
+    ndata: dict[str, Tensor]
+    edata: dict[str, Tensor]
+    own_edges: dict[EdgeType, Tensor]
+
+
+class _Edges(NamedTuple):
+    """Edges of a part.
+
+    Attributes:
+        src, dst: Their ends, as numbers over all types of the part.
+        new_ids: DGL's ids of them.
+        is_own: Whether the part owns them.
+    """
+
+    src: Tensor
+    dst: Tensor
+    new_ids: Tensor
+    is_own: Tensor
+
+
 def _structure(
     partition: Partition, numbering: DglNumbering, part: int, halo_hops: int
-) -> tuple[_Arrays, dict[str, Tensor], dict[str, Tensor], dict[EdgeType, Tensor]]:
-    """A part's graph, all types as one: its own vertices and their in-edges first.
-
-    Returns:
-        Its in-edges, the vertex data and the edge data of DGL's graph, and the ids of the part's
-        own edges in the whole graph, by edge type.
-    """
+) -> _Structure:
+    """A part's graph: its own vertices and their in-edges first."""
     own = numbering.own(part)
     vertices = vertices_within(partition.merged, own, halo_hops)
     structure = extract_structure(partition.graph, vertices)
     ids = structure.vertices.ids
     places = numbering.types.places(ids)
-    edges = [_edges(structure, numbering, edge_type, places) for edge_type in structure.edges]
-    inner = [dst < len(own) for _, dst, _ in edges]
+    edges = []
     own_edges = {}
-    for (edge_type, found), mine in zip(structure.edges.items(), inner, strict=True):
+    for edge_type, found in structure.edges.items():
+        of_type = _edges(structure, numbering, edge_type, places, len(own))
+        edges.append(of_type)
         # In-edges are sorted by destination, and a part's own vertices come first.
-        own_edges[edge_type] = found.edge_ids[: int(mine.sum())].long()
+        own_edges[edge_type] = found.edge_ids[: int(of_type.is_own.sum())].long()
     is_own = torch.arange(len(ids), device="cpu") < len(own)
     ndata = {
         "_ID": numbering.new_ids[ids],
@@ -316,32 +341,38 @@ def _structure(
         "part_id": numbering.owner[ids].long(),
     }
     if partition.graph.is_homogeneous:
-        ((src, _, new_ids),) = edges
-        edata = {"_ID": new_ids, "inner_edge": inner[0].to(torch.uint8)}
-        csc = (structure.csc.indptr.long(), src, torch.arange(len(src), device="cpu"))
-        return csc, ndata, edata, own_edges
+        (only,) = edges
+        edata = {"_ID": only.new_ids, "inner_edge": only.is_own.to(torch.uint8)}
+        order = torch.arange(len(only.src), device="cpu")
+        csc = (structure.csc.indptr.long(), only.src, order)
+        return _Structure(csc, ndata, edata, own_edges)
     # DGL reads vertex types as int16, and edge types as int32.
-    node_types = torch.empty(len(ids), dtype=torch.int16, device="cpu")
+    ndata["_TYPE"] = torch.empty(len(ids), dtype=torch.int16, device="cpu")
     for number, place in enumerate(places.values()):
-        node_types[place] = number
+        ndata["_TYPE"][place] = number
+    csc, edata = _merged(edges, len(ids))
+    return _Structure(csc, ndata, edata, own_edges)
+
+
+def _merged(edges: list[_Edges], num_nodes: int) -> tuple[_Arrays, dict[str, Tensor]]:
+    """The in-edges of all types as one type, and their data."""
+    every = _Edges(*map(torch.cat, zip(*edges, strict=True)))
+    numbers = torch.arange(len(edges), dtype=torch.int32, device="cpu")
+    counts = torch.tensor([len(of_type.src) for of_type in edges], device="cpu")
+    types = numbers.repeat_interleave(counts)
     # DGL computes an own edge's local id as its new id minus the part's first. So own edges must
     # come first, sorted by type. Within a row DGL wants them sorted by type, too.
-    is_inner = torch.cat(inner)
-    order = torch.argsort(is_inner.logical_not(), stable=True)
-    src, dst, new_ids = (torch.cat(arrays)[order] for arrays in zip(*edges, strict=True))
-    numbers = torch.arange(len(inner), dtype=torch.int32, device="cpu")
-    counts = torch.tensor([len(mine) for mine in inner], device="cpu")
-    edge_types = numbers.repeat_interleave(counts)
+    order = torch.argsort(every.is_own.logical_not(), stable=True)
     edata = {
-        "_ID": new_ids,
-        "inner_edge": is_inner[order].to(torch.uint8),
-        "_TYPE": edge_types[order],
+        "_ID": every.new_ids[order],
+        "inner_edge": every.is_own[order].to(torch.uint8),
+        "_TYPE": types[order],
     }
+    dst = every.dst[order]
     row_order = torch.argsort(dst, stable=True)
-    bounds = torch.arange(len(ids) + 1, device="cpu")
+    bounds = torch.arange(num_nodes + 1, device="cpu")
     indptr = torch.searchsorted(dst[row_order], bounds)
-    csc = (indptr, src[row_order], row_order)
-    return csc, {**ndata, "_TYPE": node_types}, edata, own_edges
+    return (indptr, every.src[order][row_order], row_order), edata
 
 
 def _edges(
@@ -349,21 +380,20 @@ def _edges(
     numbering: DglNumbering,
     edge_type: EdgeType,
     places: Mapping[str, Tensor],
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Sources, destinations and DGL's edge ids of a part's edges of one type.
-
-    Sources and destinations are numbers over all types of the part.
-    """
+    num_own: int,
+) -> _Edges:
+    """A part's edges of one type; the first ``num_own`` vertices are its own."""
     source_type, _, target_type = edge_type
     csc = structure.edges[edge_type].csc
-    src = csc.indices.long()
     dst = csc.destinations().long()
     # An edge has the same rank among the in-edges of its destination and type in the part and in
     # DGL's order.
     targets = structure.types[target_type].ids
     shift = numbering.edge_begin[edge_type][targets] - csc.indptr[:-1]
     new_ids = torch.arange(csc.num_edges, device="cpu") + shift[dst]
-    return places[source_type][src], places[target_type][dst], new_ids
+    sources = places[source_type][csc.indices.long()]
+    destinations = places[target_type][dst]
+    return _Edges(sources, destinations, new_ids, destinations < num_own)
 
 
 def _import_dgl() -> Any:

@@ -13,7 +13,6 @@ from torch import Tensor
 
 from ..datasets.dgl_file import load_saved_graph, load_saved_tensors
 from ..datasets.manifest import take, take_count, take_name
-from ..datasets.opening import open_graph
 from ..datasets.paths import existing_folder
 from ..errors import FormatError
 from ..graph.fields import mask_of
@@ -26,8 +25,8 @@ from .dgl_format import NOTES, ORIGINAL_ID, DglNumbering, DglPart, config_of, dg
 from .manifest import train_digest
 from .part_check import Finding
 from .partition import Numbering, Partition
-from .source import SourceEntry, open_source
-from .verification import Verification
+from .source import SourceEntry
+from .verification import Verification, open_whole, validate_whole
 
 _METHOD = "pagraph-"
 _MOST_PARTS = 2**20
@@ -68,6 +67,8 @@ class _Config:
             raise FormatError(f"{path} must be sound, got {num_parts} parts of {halo_hops} hops")
         # None for a graph that was in memory; then the caller names a folder.
         source = notes.get("source")
+        if source is not None:
+            source = SourceEntry.parse(source, where, typed=False)
         return cls(
             path,
             value,
@@ -77,7 +78,7 @@ class _Config:
             halo_hops,
             take(notes, "train_type", str, where),
             take(notes, "train_sha256", str, where),
-            None if source is None else SourceEntry.parse(source, where, typed=False),
+            source,
         )
 
 
@@ -120,7 +121,10 @@ def verify_dgl(
     """
     folder = existing_folder(out, name="out")
     config = _Config.read(folder)
-    whole = _open_whole(config, folder, source)
+    whole = open_whole(config.source, folder, source)
+    if config.train_type not in whole.node_types:
+        raise FormatError(f"{config.path}: {config.train_type!r} must be a vertex type of {whole}")
+    validate_whole(whole, folder)
     # Owners first: all of DGL's ids follow from them.
     loaded = _Folder(folder, config)
     owner, findings = _owners(loaded, whole)
@@ -149,26 +153,6 @@ def verify_dgl(
         missing=0,
         findings=tuple(findings),
     )
-
-
-def _open_whole(config: _Config, folder: Path, source: StrPath | None) -> Graph:
-    if source is not None:
-        split = "" if config.source is None else config.source.split
-        whole = open_graph(source, split=split)
-    elif config.source is not None:
-        whole = open_source(config.source, folder)
-    else:
-        raise ValueError(
-            f"source must be given, as {folder} does not name the graph it was made from"
-        )
-    if config.train_type not in whole.node_types:
-        raise FormatError(f"{config.path}: {config.train_type!r} must be a vertex type of {whole}")
-    try:
-        for edge_type in whole.edge_types:
-            whole.csc_of(edge_type).validate()
-    except ValueError as error:
-        raise FormatError(f"the source of {folder} is corrupt: {error}") from error
-    return whole
 
 
 class _Folder:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, NamedTuple
 
 from ..options.names import PARTITION_PLOT_FORMATS
 from ..report.style import INK, RULE, SOFT, check_plot, lighten, save_figure
 from ..system.checks import StrPath
 from ..system.units import short_count
-from .report import PartitionReport
+from .report import PartitionReport, PartReport
 
 # Colours of Okabe and Ito, safe for colour-blind readers; hops fade with distance.
 _TRAIN = "#0072b2"
@@ -57,9 +58,10 @@ def _parts_figure(report: PartitionReport, title: str) -> Any:
     places = range(report.num_parts)
     width = 0.72 if report.num_parts <= _SPACED else 1.0
     below = [0] * report.num_parts
-    for label, color, counts in _layers([report]):
-        values = [counts(part) for part in report.parts]
-        axes.bar(places, values, width, bottom=below, color=color, label=label, zorder=3)
+    for layer in _layers([report]):
+        values = [layer.count(part) for part in report.parts]
+        look = {"color": layer.color, "label": layer.label, "zorder": 3}
+        axes.bar(places, values, width, bottom=below, **look)
         below = [low + value for low, value in zip(below, values, strict=True)]
     # The smallest possible size of equal parts.
     even = report.covered / report.num_parts
@@ -96,9 +98,10 @@ def _comparison_figure(reports: Sequence[PartitionReport], title: str) -> Any:
     axes = figure.subplots()
     names = [report.method for report in order]
     begins = [0.0] * len(order)
-    for label, color, counts in _layers(order):
-        values = [sum(map(counts, report.parts)) / report.num_nodes for report in order]
-        axes.barh(names, values, 0.66, left=begins, color=color, label=label, zorder=3)
+    for layer in _layers(order):
+        values = [sum(map(layer.count, report.parts)) / report.num_nodes for report in order]
+        look = {"color": layer.color, "label": layer.label, "zorder": 3}
+        axes.barh(names, values, 0.66, left=begins, **look)
         begins = [begin + value for begin, value in zip(begins, values, strict=True)]
     most = max(begins)
     # A white box behind the text hides the grid; its z-order is below the bars, if they overlap.
@@ -124,21 +127,32 @@ def _beside(report: PartitionReport) -> str:
     return words
 
 
-def _layers(reports: Sequence[PartitionReport]) -> list[tuple[str, str, Any]]:
-    """Segments of a bar: label, colour, and a function from a part to its count."""
-    layers: list[tuple[str, str, Any]] = [("training vertices", _TRAIN, lambda part: part.train)]
+class _Layer(NamedTuple):
+    """Segments of all bars; ``count`` is the number of vertices of a part in its segment."""
+
+    label: str
+    color: str
+    count: Callable[[PartReport], int]
+
+
+def _layers(reports: Sequence[PartitionReport]) -> list[_Layer]:
+    layers = [_Layer("training vertices", _TRAIN, lambda part: part.train)]
     if any(part.evaluated for report in reports for part in report.parts):
-        layers.append(("validation and test", _EVALUATED, lambda part: part.evaluated))
+        layers.append(_Layer("validation and test", _EVALUATED, lambda part: part.evaluated))
     hops = max(report.hops for report in reports)
     shown = hops if hops <= _MOST_HOPS else _MOST_HOPS - 1
     for hop in range(shown):
-        # A slice, since a report may have fewer hops. The default argument binds this `hop`.
-        label = f"found by hop {hop + 1}"
-        layers.append((label, _HOPS[hop], lambda part, hop=hop: sum(part.halo[hop : hop + 1])))
+        found = partial(_found, hop, hop + 1)
+        layers.append(_Layer(f"found by hop {hop + 1}", _HOPS[hop], found))
     if shown < hops:
-        text = f"found by hops {shown + 1} to {hops}"
-        layers.append((text, _HOPS[shown], lambda part: sum(part.halo[shown:])))
+        found = partial(_found, shown, hops)
+        layers.append(_Layer(f"found by hops {shown + 1} to {hops}", _HOPS[shown], found))
     return layers
+
+
+def _found(first: int, end: int, part: PartReport) -> int:
+    """Vertices that hops ``first`` to ``end`` of a part found, which may have fewer hops."""
+    return sum(part.halo[first:end])
 
 
 def _finish(figure: Any, axes: Any, name: str, rest: str, *, grid: str, step: int) -> None:

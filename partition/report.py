@@ -412,13 +412,13 @@ def _describe_part(
 ) -> tuple[PartReport, CacheUse | None]:
     structure = extract_structure(partition.graph, vertices)
     train = partition.train_of(part)
-    ends = vertices.hop_ends
+    dropped = 0 if partition.dropped is None else len(partition.dropped[part])
     report = PartReport(
         train=len(train),
         evaluated=vertices.num_seeds - len(train),
-        halo=tuple(end - begin for begin, end in itertools.pairwise(ends)),
+        halo=tuple(end - begin for begin, end in itertools.pairwise(vertices.hop_ends)),
         edges=structure.num_edges,
-        dropped=0 if partition.dropped is None else len(partition.dropped[part]),
+        dropped=dropped,
         missing=structure.missing,
         types={name: len(found.ids) for name, found in structure.types.items()},
     )

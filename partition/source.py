@@ -45,9 +45,9 @@ class SourceEntry:
     @classmethod
     def parse(cls, value: Any, where: str, *, typed: bool) -> SourceEntry:
         """Check and take the JSON object."""
-        path, absolute, split = (
-            take(value, key, str, where) for key in ("path", "absolute", "split")
-        )
+        path = take(value, "path", str, where)
+        absolute = take(value, "absolute", str, where)
+        split = take(value, "split", str, where)
         form = take_word(value, "form", _IDENTITY, where)
         if "\0" in path + absolute:
             raise FormatError(f"{where}: path must not hold a NUL character")
@@ -87,16 +87,14 @@ def describe_source(
     folder = Path(os.path.realpath(source))
     form = folder_form(folder)
     path = os.path.relpath(folder, os.path.realpath(out))
-    entries = {
-        node_type: {
-            name: _field_entry(folder, form, node_type, name, tensor)
-            for name, tensor in own.items()
-        }
-        for node_type, own in referenced.items()
-    }
-    return SourceEntry(
-        path, str(folder), form, file_digest(folder / _IDENTITY[form]), split, entries
-    )
+    entries = {}
+    for node_type, own in referenced.items():
+        found = {}
+        for name, rows in own.items():
+            found[name] = _field_entry(folder, form, node_type, name, rows)
+        entries[node_type] = found
+    digest = file_digest(folder / _IDENTITY[form])
+    return SourceEntry(path, str(folder), form, digest, split, entries)
 
 
 def _field_entry(
@@ -107,21 +105,15 @@ def _field_entry(
     stored = tensor.form.name if isinstance(tensor, NarrowRows) else None
     if form == "native":
         nodes = Manifest.read(folder).node_types
-        own = [
-            node.fields
-            for node in nodes
-            if node_type == node.name or (node_type is None and len(nodes) == 1)
-        ]
-        entry = own[0].get(name) if own else None
+        # Without a type, the only one.
+        own = [node.fields for node in nodes if node_type in (node.name, None)]
+        entry = own[0].get(name) if len(own) == 1 else None
     elif name == "feat" and (file := folder / "feat.npy").is_file():
         entry = ArrayEntry(
             file.name, dtype, tuple(tensor.shape), file.stat().st_size, file_digest(file)
         )
-    if entry is None or (entry.dtype, entry.shape, entry.stored) != (
-        dtype,
-        tuple(tensor.shape),
-        stored,
-    ):
+    wanted = (dtype, tuple(tensor.shape), stored)
+    if entry is None or (entry.dtype, entry.shape, entry.stored) != wanted:
         raise ValueError(
             f"features must be 'copy' for fields that are no .npy file of the source, got {name!r}"
         )

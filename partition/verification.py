@@ -19,7 +19,7 @@ from ..system.progress import Progress
 from .manifest import SPLITS, PartitionManifest, train_digest
 from .opening import Part, check_whole, open_manifest, open_part
 from .part_check import Finding, check_part
-from .source import locate_source, open_source
+from .source import SourceEntry, locate_source, open_source
 
 _NO_HOP = 255  # above every hop, which end at 253
 
@@ -86,7 +86,9 @@ def verify_partition(
     """
     manifest = open_manifest(out)
     folder = Path(out)
-    whole = _open_whole(manifest, folder, source)
+    whole = open_whole(manifest.source, folder, source)
+    check_whole(whole, manifest, folder)
+    validate_whole(whole, folder)
     findings = list(_check_referenced(manifest, folder, source))
     parts: list[Part] = []
     for index in range(manifest.num_parts):
@@ -115,21 +117,29 @@ def verify_partition(
     )
 
 
-def _open_whole(manifest: PartitionManifest, out: Path, source: StrPath | None) -> Graph:
+def open_whole(entry: SourceEntry | None, out: Path, source: StrPath | None) -> Graph:
+    """The graph that ``out`` was made from: in the folder ``source``, or the one that ``entry``
+    names.
+
+    Raises:
+        FormatError: That folder is missing or damaged.
+        ValueError: Both are None.
+    """
     if source is not None:
-        split = "" if manifest.source is None else manifest.source.split
-        whole = open_graph(source, split=split)
-    elif manifest.source is not None:
-        whole = open_source(manifest.source, out)
-    else:
+        split = "" if entry is None else entry.split
+        return open_graph(source, split=split)
+    if entry is None:
         raise ValueError(f"source must be given, as {out} does not name the graph it was made from")
-    check_whole(whole, manifest, out)
+    return open_source(entry, out)
+
+
+def validate_whole(whole: Graph, out: Path) -> None:
+    """Raise FormatError if ids of the graph that ``out`` was made from are wrong."""
     try:
         for edge_type in whole.edge_types:
             whole.csc_of(edge_type).validate()
     except ValueError as error:
         raise FormatError(f"the source of {out} is corrupt: {error}") from error
-    return whole
 
 
 def _check_referenced(
@@ -216,10 +226,9 @@ def _wrong_list(part: Part, name: str, ids: Tensor, mask: Tensor, lowest: Tensor
     far = (hops > lowest[ids]).nonzero().squeeze(1)
     if len(far):
         first = far[0]
+        hop = int(lowest[ids[first]])
         vertex = f"vertex {int(ids[first])} of the source"
-        rule = (
-            f"must be in the {name} list of a part that holds it at hop {int(lowest[ids[first]])}"
-        )
+        rule = f"must be in the {name} list of a part that holds it at hop {hop}"
         yield f"{vertex} {rule}, got one at hop {int(hops[first])} ({len(far)} are wrong)"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -140,25 +140,49 @@ def look_at(connection: Connection, table: Table, names: Sequence[str]) -> tuple
     rows = int(found[0])
     looks = []
     for place, name in enumerate(names):
-        count, low, high, flag, other = found[1 + 5 * place : 6 + 5 * place]
-        look = Look(table.name, table.relation, name, table.columns[name], rows, rows - count)
+        begin = 1 + place * len(_Measured._fields)
+        measured = _Measured(*found[begin : begin + len(_Measured._fields)])
+        missing = rows - measured.count
+        look = Look(table.name, table.relation, name, table.columns[name], rows, missing)
         if look.family == "time":
-            if flag is False:
-                raise FormatError(f"{look.shown} must hold dates, got an infinite one")
-            unit = "seconds"
-            if low is False:
-                unit = "microseconds" if high in (True, None) else "nanoseconds"
-            look = replace(look, unit=unit)
+            look = replace(look, unit=_unit_of(look, measured))
         else:
-            least = int(low or 0)
-            most = int(high or 0)
-            look = replace(look, low=least, high=most, has_holes=bool(other))
+            low = int(measured.low or 0)
+            high = int(measured.high or 0)
+            look = replace(look, low=low, high=high, has_holes=bool(measured.has_holes))
         looks.append(look)
     return rows, looks
 
 
-def _measures(value: str, name: str, kind: str) -> list[str]:
-    """Five aggregates of a column, for :func:`look_at`."""
+class _Measured(NamedTuple):
+    """The aggregates of a column; those that its type does not need are None.
+
+    Attributes:
+        count: Number of rows with a value.
+        low: Smallest value, as text; shortest list. For times: whether seconds hold all.
+        high: Largest value; longest list. For times: whether microseconds hold all.
+        is_finite: For times: whether none is infinite.
+        has_holes: Whether a list has a missing item.
+    """
+
+    count: int
+    low: Any
+    high: Any
+    is_finite: bool | None
+    has_holes: bool | None
+
+
+def _unit_of(look: Look, measured: _Measured) -> str:
+    """The coarsest unit that holds all times of a column."""
+    if measured.is_finite is False:
+        raise FormatError(f"{look.shown} must hold dates, got an infinite one")
+    if measured.low is not False:
+        return "seconds"
+    return "microseconds" if measured.high in (True, None) else "nanoseconds"
+
+
+def _measures(value: str, name: str, kind: str) -> Sequence[str]:
+    """SQL of the aggregates of a column, in the order of :class:`_Measured`."""
     count = f"count({value})"
     group = family(kind)
     if group == "time":
@@ -169,15 +193,15 @@ def _measures(value: str, name: str, kind: str) -> list[str]:
             fine = f"bool_and(epoch_ns({value}) % 1000 = 0)"
         # Only finite ones: an infinite date has no number.
         finite = f"isfinite({value})"
-        return [count, f"{whole} filter ({finite})", fine, f"bool_and({finite})", "null"]
+        return count, f"{whole} filter ({finite})", fine, f"bool_and({finite})", "null"
     if group == "list":
         items = f"{value}::{list_item(kind)}[]"
         holes = f"bool_or(len({items}) <> list_aggregate({items}, 'count'))"
-        return [count, f"min(len({items}))", f"max(len({items}))", "null", holes]
+        return count, f"min(len({items}))", f"max(len({items}))", "null", holes
     if group == "integer" and (kind in WIDE_KINDS or kind.startswith("DECIMAL") or is_mask(name)):
         # As text, for Python's unbounded integers.
-        return [count, f"min({value})::VARCHAR", f"max({value})::VARCHAR", "null", "null"]
-    return [count, "null", "null", "null", "null"]
+        return count, f"min({value})::VARCHAR", f"max({value})::VARCHAR", "null", "null"
+    return count, "null", "null", "null", "null"
 
 
 def is_mask(name: str) -> bool:
@@ -192,6 +216,13 @@ def graph_unit(looks: Sequence[Look]) -> str:
         if unit in found:
             return unit
     return "seconds"
+
+
+class _NoFieldError(Exception):
+    """A column becomes no field; the message says why."""
+
+
+_EMPTY = "no row has a value"
 
 
 class Rule:
@@ -219,16 +250,20 @@ class Rule:
 
     def column(self, look: Look, *, is_time: bool) -> Column:
         """The field that a column becomes, or why it is left out."""
-        column = Column(look.name, look.kind, TIME if is_time else look.name)
-        if look.kind.strip('"') == "NULL":
-            return replace(column, field="", why="no row has a value")
-        if look.family == "other":
-            return replace(column, field="", why=f"no field holds {_short(look.kind)}")
-        if look.rows and look.missing == look.rows and not is_time:
-            return replace(column, field="", why="no row has a value")
-        make = getattr(self, f"_{look.family}")
-        made: Column = make(column, look)
-        return made
+        field = TIME if is_time else look.name
+        column = Column(look.name, look.kind, field)
+        try:
+            if look.kind.strip('"') == "NULL":
+                raise _NoFieldError(_EMPTY)
+            if look.family == "other":
+                raise _NoFieldError(f"no field holds {_short(look.kind)}")
+            if look.rows and look.missing == look.rows and not is_time:
+                raise _NoFieldError(_EMPTY)
+            make = getattr(self, f"_{look.family}")
+            made: Column = make(column, look)
+            return made
+        except _NoFieldError as reason:
+            return replace(column, field="", why=str(reason))
 
     def _integer(self, column: Column, look: Look) -> Column:
         if max(look.high, -look.low - 1) > _INT64:
@@ -241,13 +276,13 @@ class Rule:
             dtype = "int64"  # required by losses, and for comparing times
         if is_mask(look.name) and look.low >= 0 and look.high <= 1 and not look.missing:
             return replace(column, dtype="bool", sql=cast_to(quoted(look.name), "bool"))
-        filled, dtype, why = self._filled(quoted(look.name), look, dtype)
+        filled, why = self._filled(quoted(look.name), look, dtype)
         return replace(column, dtype=dtype, sql=cast_to(filled, dtype), why=why)
 
     def _bool(self, column: Column, look: Look) -> Column:
         dtype = "int8" if look.missing else "bool"
         number = f"{quoted(look.name)}::TINYINT"
-        filled, dtype, why = self._filled(number, look, dtype)
+        filled, why = self._filled(number, look, dtype)
         return replace(column, dtype=dtype, sql=cast_to(filled, dtype), why=why)
 
     def _fraction(self, column: Column, look: Look) -> Column:
@@ -279,12 +314,13 @@ class Rule:
             number = f"epoch_us({value})"
             if size > 1:
                 number = f"({number} // {size})"
-        filled, dtype, why = self._filled(number, look, "int64")
+        filled, why = self._filled(number, look, "int64")
         zone = "UTC" if look.kind.endswith("TIME ZONE") else "no zone"
         if look.kind == "DATE":
             zone = ""
         why = ", ".join(filter(None, [zone, why]))
-        return replace(column, dtype=dtype, sql=cast_to(filled, dtype), unit=self._unit, why=why)
+        sql = cast_to(filled, "int64")
+        return replace(column, dtype="int64", sql=sql, unit=self._unit, why=why)
 
     def _text(self, column: Column, look: Look) -> Column:
         if column.field == TIME:
@@ -292,9 +328,11 @@ class Rule:
                 f"times: {look.shown} must be a column of dates, timestamps or numbers, got "
                 f"{_short(look.kind)}"
             )
-        kind, words, why = self._words(look)
-        if why:
-            return replace(column, field="", why=why)
+        words = self._words(look)
+        self._enums += 1
+        kind = quoted(f"pagraph words {self._enums}")
+        listed = ", ".join(map(text_literal, words))
+        self._connection.run(f"create or replace type {kind} as enum ({listed})")
         code = f"enum_code({quoted(look.name)}::VARCHAR::{kind})::BIGINT"
         if self._missing.named_for(look.table, look.name) not in (None, -1):
             raise ValueError(
@@ -305,8 +343,8 @@ class Rule:
             column, dtype="int64", sql=f"coalesce({code}, -1)", words=tuple(words), why=note
         )
 
-    def _words(self, look: Look) -> tuple[str, list[str], str]:
-        """An enum type for a column's words, the words in order, or why there are none."""
+    def _words(self, look: Look) -> list[str]:
+        """A column's words in order; _NoFieldError if it is not categorical."""
         value = f"{quoted(look.name)}::VARCHAR"
         rows = quoted(look.relation)
         most = _MOST_WORDS
@@ -318,34 +356,29 @@ class Rule:
             ((count,),) = self._connection.run(f"select count(distinct word) from {few}")
             most = min(most, (look.rows - look.missing) // _LEAST_REPEATS)
             if count > most:
-                return "", [], "its texts differ from row to row"
+                raise _NoFieldError("its texts differ from row to row")
             distinct = f"select distinct {value} as word from {rows} where {value} is not null"
         found = self._connection.run(
             f"select word from ({distinct}) order by word limit {most + 1}"
         )
         words = [str(word) for (word,) in found]
         if len(words) > most:
-            return "", [], f"more than {most:,} different texts"
+            raise _NoFieldError(f"more than {most:,} different texts")
         if any(len(word) > _LONGEST_WORD for word in words):
-            return "", [], f"texts of more than {_LONGEST_WORD} characters"
+            raise _NoFieldError(f"texts of more than {_LONGEST_WORD} characters")
         if not words:
-            return "", [], "no row has a value"
-        self._enums += 1
-        kind = quoted(f"pagraph words {self._enums}")
-        listed = ", ".join(map(text_literal, words))
-        self._connection.run(f"create or replace type {kind} as enum ({listed})")
-        return kind, words, ""
+            raise _NoFieldError(_EMPTY)
+        return words
 
     def _list(self, column: Column, look: Look) -> Column:
         if look.missing:
-            return replace(column, field="", why=f"{look.missing:,} rows have no list")
+            raise _NoFieldError(f"{look.missing:,} rows have no list")
         if look.low != look.high:
-            why = f"its lists have {look.low:,} to {look.high:,} items"
-            return replace(column, field="", why=why)
+            raise _NoFieldError(f"its lists have {look.low:,} to {look.high:,} items")
         if look.has_holes:
-            return replace(column, field="", why="its lists have missing items")
+            raise _NoFieldError("its lists have missing items")
         if look.high > _LONGEST_LIST or (look.rows and not look.high):
-            return replace(column, field="", why=f"its lists have {look.high:,} items")
+            raise _NoFieldError(f"its lists have {look.high:,} items")
         item = list_item(look.kind)
         dtype = "float64"
         if family(item) == "bool":
@@ -360,13 +393,10 @@ class Rule:
         width = max(look.high, 1)
         return replace(column, dtype=dtype, sql=array_value(look.name, dtype, width), width=width)
 
-    def _filled(self, value: str, look: Look, dtype: str) -> tuple[str, str, str]:
-        """SQL with missing values replaced, the dtype, and a remark.
-
-        FormatError if there is no replacement.
-        """
+    def _filled(self, value: str, look: Look, dtype: str) -> tuple[str, str]:
+        """SQL with missing values replaced, and a remark; FormatError without a replacement."""
         if not look.missing:
-            return value, dtype, ""
+            return value, ""
         number = self._missing.number(look.table, look.name)
         if number is None:
             others = f" and {look.missing - 1:,} more" if look.missing > 1 else ""
@@ -375,12 +405,12 @@ class Rule:
                 f"row {self._first_missing(look)}{others} has none: {self._hint}"
             )
         if dtype.startswith("float"):
-            return f"coalesce({value}, {float(number)!r}::DOUBLE)", dtype, ""
+            return f"coalesce({value}, {float(number)!r}::DOUBLE)", ""
         limits = np.iinfo(dtype)
         if not float(number).is_integer() or not limits.min <= number <= limits.max:
             raise ValueError(f"missing must be a number of {dtype} for {look.shown}, got {number}")
         why = f"{look.missing:,} missing ones are {int(number)}"
-        return f"coalesce({value}, {int(number)})", dtype, why
+        return f"coalesce({value}, {int(number)})", why
 
     def _first_missing(self, look: Look) -> int:
         rows = f"select row_number() over () as n, {quoted(look.name)} is null as gap"

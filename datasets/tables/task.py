@@ -112,19 +112,19 @@ def _notes(
     for column in vertex.columns:
         if family(column.kind) != "time" or column.name == vertex.time:
             continue
-        other = quoted(column.name)
-        ((later,),) = connection.run(f"select count(*) from {rows} where {other} > {time}")
+        is_later = f"{quoted(column.name)} > {time}"
+        ((later,),) = connection.run(f"select count(*) from {rows} where {is_later}")
         if later:
             yield (
                 f"task: {printable(column.name)} is later than {printable(vertex.time)} in "
                 f"{later:,} rows of {shown}, and was not known then: leave it out by "
                 f"--skip-column {printable(f'{vertex.name}:{column.name}')}"
             )
-    firsts = [
-        f"select min({quoted(v.time)})::TIMESTAMP as t from {quoted(v.relation)}"
-        for v in schema.vertices
-        if v.time and v.name != vertex.name and family(_kind(v)) == "time"
-    ]
+    firsts = []
+    for other in schema.vertices:
+        if other.name != vertex.name and other.time and family(_kind(other)) == "time":
+            first = f"select min({quoted(other.time)})::TIMESTAMP as t"
+            firsts.append(f"{first} from {quoted(other.relation)}")
     if firsts and family(_kind(vertex)) == "time":
         first = f"(select min(t) from ({' union all '.join(firsts)}))"
         ((early,),) = connection.run(

@@ -284,7 +284,8 @@ def piped_source(
         block = next(blocks, None)
         if block is None:
             return None
-        return change(block.data[begin:] if block.first_line == 1 else block.data)
+        data = block.data[begin:] if block.first_line == 1 else block.data
+        return change(data)
 
     def write() -> None:
         try:

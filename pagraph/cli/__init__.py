@@ -128,7 +128,9 @@ class _Verbs(click.Group):
         except Exception as error:
             code = show_error(error)
             record_error(error)
-        sys.exit(code if isinstance(code, int) else 0)
+        if not isinstance(code, int):
+            code = 0
+        sys.exit(code)
 
 
 def _hint(message: str, command: click.Command, arguments: Sequence[str]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,12 @@ from .terminal import check_outputs, file_option
 _PATH = click.Path(path_type=Path)
 FORMATS = ("native", "dgl", "pagraph")
 """Formats of parts: native, DGL's, and the original PaGraph's."""
+
+
+def _choice(*names: str, among: Sequence[str], help: str) -> Callable[[Any], Any]:
+    """An option with one of several values, the first by default."""
+    kind = click.Choice(among)
+    return click.option(*names, type=kind, default=among[0], show_default=True, help=help)
 
 
 @click.command(name="verify")
@@ -92,26 +99,20 @@ def _folders(
 @click.option(
     "--compare", is_flag=True, help="Try several methods, write no parts, and print one table."
 )
-@click.option(
+@_choice(
     "--format",
     "form",
-    type=click.Choice(FORMATS),
-    default=FORMATS[0],
-    show_default=True,
+    among=FORMATS,
     help="Native, or for dgl.distributed.load_partition, or for the original PaGraph.",
 )
-@click.option(
+@_choice(
     "--features",
-    type=click.Choice(FEATURES),
-    default=FEATURES[0],
-    show_default=True,
+    among=FEATURES,
     help="copy: parts store their rows and may be moved. reference: parts read the rows of DIR.",
 )
-@click.option(
+@_choice(
     "--minimize",
-    type=click.Choice(MINIMIZED),
-    default=MINIMIZED[0],
-    show_default=True,
+    among=MINIMIZED,
     help="With --format dgl: minimize rows fetched from other parts, or edges cut.",
 )
 @split_option

@@ -100,6 +100,7 @@ def command(
             f"--trace must not be given with --baseline {baseline}, whose loader has no timeline"
         )
     settings["loader"] = baseline or compare or "pagraph"
+    names = (compare, "pagraph") if compare else (settings["loader"],)
     # Several processes check together later, so that one of them prints the error.
     if "RANK" not in os.environ:
         _check(folder, settings, json_file, timeout)
@@ -108,7 +109,7 @@ def command(
     run(
         folder,
         settings,
-        names=(compare, "pagraph") if compare else (settings["loader"],),
+        names=names,
         split=split,
         source=source,
         json_file=json_file,

@@ -81,11 +81,13 @@ def _report(
         click.echo("\n".join(["", *comparison_lines(*results.values())]))
     if json_file is None:
         return
-    reports = {}
+    reports: dict[str, Any] = {}
     for name, result in results.items():
         reports[name] = json_report(result, folder, split, work)
     # By loader if there are two, or else the report itself.
-    write_json(json_file, reports if len(reports) > 1 else reports[name])
+    if len(reports) == 1:
+        (reports,) = reports.values()
+    write_json(json_file, reports)
 
 
 def _options(
@@ -142,11 +144,11 @@ def _results(
                 begin_training,
                 work.task,
                 options,
-                evaluation=work.evaluation,
-                world=world,
-                reporter=reporter,
-                tracer=tracer,
-                checkpoint=checkpoint,
+                work.evaluation,
+                world,
+                reporter,
+                tracer,
+                checkpoint,
             )
         for name, record in in_turn(runs, device):
             records[name].append(record)

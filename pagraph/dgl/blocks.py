@@ -59,25 +59,25 @@ class BlockBuilder:
         self._bipartite = graph_index.from_coo(2 * count, src, [count + d for d in dst], True)
         self._metagraph = graph_index.from_coo(count, src, dst, True)
 
-    def structure(self, block: HeteroBlock, place: int) -> Any:
-        """The index of the block that is at ``place`` in its batch: 20 us for an edge type, in any
-        thread."""
-        num_src = {ntype: block.src_nodes[ntype].shape[0] for ntype in self._ntypes}
-        units = []
-        for etype in self._canonical:
-            relation = block.relations[etype]
-            pool = self._pools(("local edge ids", place, etype))
-            ids = self._local_edge_ids(relation.indices, pool)
-            ends = num_src[etype[0]], block.num_dst[etype[2]]
-            # Blocks are rows of destinations: 2 kinds of vertices, already compressed.
-            units.append(
-                heterograph_index.create_unitgraph_from_csr(
-                    2, *ends, relation.indptr, relation.indices, ids, _FORMATS, True
-                )
-            )
-        num_dst = [block.num_dst[ntype] for ntype in self._ntypes]
-        counts = utils.toindex([*num_src.values(), *num_dst], "int64")
-        return heterograph_index.create_heterograph_from_relations(self._bipartite, units, counts)
+    def structures(self, blocks: Sequence[HeteroBlock]) -> list[Any]:
+        """DGL's indices of the blocks of a batch: 20 us for each edge type, in any thread."""
+        index = heterograph_index
+        made = []
+        for place, block in enumerate(blocks):
+            num_src = {ntype: block.src_nodes[ntype].shape[0] for ntype in self._ntypes}
+            num_dst = [block.num_dst[ntype] for ntype in self._ntypes]
+            units = []
+            for etype in self._canonical:
+                edges = block.relations[etype]
+                pool = self._pools(("local edge ids", place, etype))
+                ids = self._local_edge_ids(edges.indices, pool)
+                # Rows of destinations, already compressed; 2 kinds of vertices.
+                sizes = 2, num_src[etype[0]], block.num_dst[etype[2]]
+                csr = edges.indptr, edges.indices, ids
+                units.append(index.create_unitgraph_from_csr(*sizes, *csr, _FORMATS, True))
+            counts = utils.toindex([*num_src.values(), *num_dst], "int64")
+            made.append(index.create_heterograph_from_relations(self._bipartite, units, counts))
+        return made
 
     def build_all(
         self,
@@ -92,7 +92,7 @@ class BlockBuilder:
 
         Args:
             blocks: The sampled ones.
-            structures: Of :meth:`structure`.
+            structures: Of :meth:`structures`.
             src: Rows that were read for sources of the first block, by type and column.
             dst: The same for destinations of the last one.
             edges: The same for edges of each block; empty where none were read.

@@ -59,20 +59,26 @@ def find_lazy(graph: Any) -> Iterator[LazyColumn]:
 
     Raises DGLError if one has no ids and its graph has no NID or EID.
     """
-    for kind, frames, types, id_name in (
-        ("node", graph._node_frames, graph.ntypes, dgl.NID),
-        ("edge", graph._edge_frames, graph.canonical_etypes, dgl.EID),
-    ):
-        for frame, type_ in zip(frames, types, strict=True):
-            for key, column in list(frame._columns.items()):
-                if isinstance(column, LazyFeature):
-                    ids = column.id_ if column.id_ is not None else frame.get(id_name, None)
-                    if ids is None:
-                        raise dgl.DGLError(
-                            f"LazyFeature {key!r} must have ids, or its graph a "
-                            f"dgl.{id_name.strip('_')} column; it has neither"
-                        )
-                    yield LazyColumn(frame, key, kind, column.name or key, type_, ids)
+    for type_, frame in zip(graph.ntypes, graph._node_frames, strict=True):
+        yield from _lazy_of(frame, "node", type_, dgl.NID)
+    for type_, frame in zip(graph.canonical_etypes, graph._edge_frames, strict=True):
+        yield from _lazy_of(frame, "edge", type_, dgl.EID)
+
+
+def _lazy_of(frame: Any, kind: str, type_: Any, id_name: str) -> Iterator[LazyColumn]:
+    """The LazyFeature columns of a frame."""
+    for key, column in list(frame._columns.items()):
+        if not isinstance(column, LazyFeature):
+            continue
+        ids = column.id_
+        if ids is None:
+            ids = frame.get(id_name, None)
+        if ids is None:
+            raise dgl.DGLError(
+                f"LazyFeature {key!r} must have ids, or its graph a dgl.{id_name.strip('_')} "
+                "column; it has neither"
+            )
+        yield LazyColumn(frame, key, kind, column.name or key, type_, ids)
 
 
 def materialise(parent: Any) -> None:
@@ -94,12 +100,12 @@ def _frames(graph: Any) -> list[Any]:
 
 def parent_storages(parent: Any) -> dict[tuple[Any, str], Any]:
     """The tensors of a DGL graph's gathered columns, by frame and name; none for other objects."""
-    return {
-        (id(f), key): c.storage
-        for f in _frames(parent)
-        for key, c in f._columns.items()
-        if _is_gathered(c)
-    }
+    storages = {}
+    for frame in _frames(parent):
+        for name, column in frame._columns.items():
+            if _is_gathered(column):
+                storages[id(frame), name] = column.storage
+    return storages
 
 
 def parent_columns(
@@ -307,7 +313,9 @@ def sub_frame(parent: Any, index: Any, num_rows: int, given: Mapping[str, Tensor
 def sub_column(column: Any, index: Any) -> Any:
     """One column of :func:`sub_frame`, for any kind of column."""
     if isinstance(column, NarrowColumn) and narrow_rows(column) is not None:
-        return column.subcolumn(index.flatten() if isinstance(index, _LazyIndex) else index)
+        if isinstance(index, _LazyIndex):
+            index = index.flatten()
+        return column.subcolumn(index)
     rows = waiting_rows(column)
     if rows is None:
         _ = column.data

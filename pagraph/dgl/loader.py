@@ -102,9 +102,8 @@ def _divide(
                 f"{name} must be among the cores of this process, {sorted(allowed)}; got {cores}"
             )
     cores = near_cores(allowed, workers, get_numa_nodes_cores())
-    loading = list(
-        loader_cores or [core for core in cores if core not in (compute_cores or [])][:workers]
-    )
+    left = [core for core in cores if core not in (compute_cores or [])]
+    loading = list(loader_cores or left[:workers])
     if len(loading) < workers:
         raise Exception(
             f"num_workers must be at most the number of cores to pin them to ({len(loading)}), got "
@@ -253,71 +252,94 @@ class DataLoader(LoaderControls, Prepared, _DGLDataLoader, Generic[S]):
         self.prefetch: int = as_integer("prefetch", prefetch)
         self.device: torch.device = batch_device(device, graph, use_uva)
         self.other_storages: dict[str, Any] = {}
-        ids = tensor_indices(indices)
-        flags = {
-            name: given[name]
-            for name in ("use_prefetch_thread", "use_alternate_streams", "pin_prefetcher")
-        }
-        flags = check_devices(
-            graph,
-            ids,
-            self.device,
-            use_uva=use_uva,
-            num_workers=keywords["num_workers"],
-            flags=flags,
-        )
-        for name, value in flags.items():
-            setattr(self, name, value)
-        ranks = process_ranks(ddp_seed) if use_ddp else None
-        generator = keywords.get("generator")
-        order: SeedOrder | DatasetOrder = (
-            SeedOrder(
-                ids,
-                batch_size,
-                shuffle=shuffle,
-                drop_last=drop_last,
-                seed=seed,
-                generator=generator,
-                ranks=ranks,
-            )
-            if isinstance(ids, torch.Tensor | Mapping)
-            else DatasetOrder(ids, shuffle=shuffle, seed=seed, ranks=ranks)
-        )
-        self._order = order
         self.batch_dependency = batch_dependency
         self.sampling_device = sampling_device
+        ids = tensor_indices(indices)
+        flags = {
+            "use_prefetch_thread": use_prefetch_thread,
+            "use_alternate_streams": use_alternate_streams,
+            "pin_prefetcher": pin_prefetcher,
+        }
+        self._set_flags(ids, flags, keywords["num_workers"])
+        ranks = process_ranks(ddp_seed) if use_ddp else None
+        self._order = _order_of(
+            ids,
+            batch_size,
+            shuffle=shuffle,
+            drop_last=drop_last,
+            seed=seed,
+            generator=keywords.get("generator"),
+            ranks=ranks,
+        )
+        # Refuses bad fan-outs, and a wrong `batch_dependency`, now and not with the first batch.
+        recognised = native_sampler(graph, graph_sampler)
+        native = recognised if isinstance(self._order, SeedOrder) else None
+        shared = sharing_sampler(native, batch_dependency)
+        check_seeds(graph, ids, graph_sampler, recognised)
+        budget = self._cache_budget()
+        self._init_torch(keywords)
+        self._init_engine(native, shared, budget)
+
+    def _set_flags(self, ids: Any, flags: Mapping[str, Any], num_workers: int) -> None:
+        """Check DGL's rules on devices, and set its prefetch flags, with defaults filled in."""
+        checked = check_devices(
+            self.graph,
+            ids,
+            self.device,
+            use_uva=self.use_uva,
+            num_workers=num_workers,
+            flags=flags,
+        )
+        self.use_prefetch_thread: bool = checked["use_prefetch_thread"]
+        self.use_alternate_streams: bool = checked["use_alternate_streams"]
+        self.pin_prefetcher: bool = checked["pin_prefetcher"]
+
+    def _cache_budget(self) -> Budget:
+        """The cache's budget: ``cache``, or if that is "auto", what ``gpu_cache`` asks for."""
+        if self.gpu_cache is None:
+            return Budget.parse(self.cache)
+        asked = gpu_cache_budget(self.graph, self.gpu_cache, self.device)
+        if self.cache == "auto":
+            return Budget.parse(asked)
+        return Budget.parse(self.cache)
+
+    def _init_torch(self, keywords: Mapping[str, Any]) -> None:
+        """Call torch's own constructor, not DGL's: it checks the keywords that mean the same to
+        every loader."""
+        sample = self.graph_sampler.sample
+        torch.utils.data.DataLoader.__init__(
+            self,
+            _Order(self._order),
+            batch_size=None,
+            collate_fn=CollateWrapper(sample, self.graph, self.use_uva, self.device),
+            pin_memory=self.pin_prefetcher,
+            **keywords,
+        )
+
+    def _init_engine(
+        self, native: MiniBatchSampler | None, shared: MiniBatchSampler | None, budget: Budget
+    ) -> None:
+        """Wire the parts that make batches.
+
+        ``native`` is our sampler that replaces the sampler, ``shared`` the same with
+        ``batch_dependency``.
+        """
         self._device_sampler: DeviceSampler | None = None
         # What that samples, and how.
         self._sampled_there: tuple[Graph, NeighborSampler] | None = None
         self._placement = "host"
-        # Refuses bad fan-outs, and a wrong `batch_dependency`, now and not with the first batch.
-        recognised = native_sampler(graph, graph_sampler)
-        native = recognised if isinstance(order, SeedOrder) else None
-        shared = sharing_sampler(native, batch_dependency)
-        check_seeds(graph, ids, graph_sampler, recognised)
-        rows = None if gpu_cache is None else gpu_cache_budget(graph, gpu_cache, self.device)
-        budget = Budget.parse(cache if rows is None or cache != "auto" else rows)
-        # torch's own constructor, not DGL's: it checks the keywords that mean the same to every
-        # loader.
-        torch.utils.data.DataLoader.__init__(
-            self,
-            _Order(order),
-            batch_size=None,
-            collate_fn=CollateWrapper(self.graph_sampler.sample, graph, use_uva, self.device),
-            pin_memory=flags["pin_prefetcher"],
-            **keywords,
-        )
-        self._options = PipelineOptions(self.num_workers, self.prefetch, parse_lookahead(lookahead))
+        lookahead = parse_lookahead(self.lookahead)
+        self._options = PipelineOptions(self.num_workers, self.prefetch, lookahead)
         self._engine: Engine[Any] = Engine(
-            workload_of(graph, graph_sampler, order, native),
-            policy=resolve_policy(cache_policy),
+            workload_of(self.graph, self.graph_sampler, self._order, native),
+            policy=resolve_policy(self.cache_policy),
             budget=budget,
             options=self._options,
             device=self.device,
             cache_dtype=self.cache_dtype,
-            memory=memory_budget(memory),
+            memory=memory_budget(self.memory),
         )
-        self._columns = Columns(graph, self._engine.fields, self.device)
+        self._columns = Columns(self.graph, self._engine.fields, self.device)
         self._engine.use(self._source(shared), options=self._epoch_options(shared))
 
     # Batches are the sampler's. Whether an EdgePredictionSampler of DGL's own function draws
@@ -526,6 +548,30 @@ class DataLoader(LoaderControls, Prepared, _DGLDataLoader, Generic[S]):
             os.sched_setaffinity(0, allowed)
             set_num_threads(threads)
             self.cpu_affinity_enabled = False
+
+
+def _order_of(
+    ids: Any,
+    batch_size: int,
+    *,
+    shuffle: bool,
+    drop_last: bool,
+    seed: int | None,
+    generator: torch.Generator | None,
+    ranks: Ranks | None,
+) -> SeedOrder | DatasetOrder:
+    """The order of seeds, or of a dataset's items, which are whole batches."""
+    if not isinstance(ids, torch.Tensor | Mapping):
+        return DatasetOrder(ids, shuffle=shuffle, seed=seed, ranks=ranks)
+    return SeedOrder(
+        ids,
+        batch_size,
+        shuffle=shuffle,
+        drop_last=drop_last,
+        seed=seed,
+        generator=generator,
+        ranks=ranks,
+    )
 
 
 class _Order(torch.utils.data.IterableDataset[Any]):

@@ -262,9 +262,7 @@ class NodeSource(NativeSource):
         structures = None
         if ready is None:
             begin = time.perf_counter_ns()
-            structures = [
-                self.builder.structure(block, place) for place, block in enumerate(batch.blocks)
-            ]
+            structures = self.builder.structures(batch.blocks)
             recorder.spent("building", begin)
         reads = self.columns.reads("node", self._src_names, batch.input_nodes, batch.hop_ends)
         reads += self.columns.reads("node", self._dst_names, batch.blocks[-1].dst_nodes)
@@ -316,11 +314,7 @@ class NodeSource(NativeSource):
             assert accelerator is not None and sampled.ready is not None
             accelerator.hand_over(tensors_of(batch), sampled.ready)
             # Not earlier: they take memory, which is to be of the reader's stream.
-            structures = self._fields.with_room(
-                lambda: [
-                    self.builder.structure(block, place) for place, block in enumerate(batch.blocks)
-                ]
-            )
+            structures = self._fields.with_room(partial(self.builder.structures, batch.blocks))
             device = self._device
         blocks = self.builder.build_all(batch.blocks, structures, src, dst, edges, device)
         return self.as_dgls(batch.input_nodes), blocks
@@ -367,9 +361,10 @@ class SubgraphSource(NativeSource):
 
     def __init__(self, graph: Any, dgl_sampler: Any, sampler: Any, **settings: Any) -> None:
         hops = sampler.hops
+        weights = None if hops is None else hops.prob
         self._by_source = sampler.edge_dir == "out"
         core = core_graph_both_ways(graph) if self._by_source else core_graph(graph)
-        super().__init__(graph, core, weights=None if hops is None else hops.prob, **settings)
+        super().__init__(graph, core, weights=weights, **settings)
         self._sampler = sampler
         of_nodes, of_edges = _ARGUMENTS[sampler.seeds_are_vertices]
         self._node_names = node_columns(graph, of_nodes, getattr(dgl_sampler, of_nodes))
@@ -419,11 +414,8 @@ class SubgraphSource(NativeSource):
             input_nodes, subgraph = self.put_together(sampled, iter(rows or ()))
             item = (input_nodes, seeds, subgraph) if self._sampler.seeds_are_vertices else subgraph
             item = self.to_device(item)
-        self.count(
-            sampled,
-            recorder,
-            seeds=num_ids(seeds) if isinstance(seeds, Mapping) else len(seeds),
-        )
+        num_seeds = num_ids(seeds) if isinstance(seeds, Mapping) else len(seeds)
+        self.count(sampled, recorder, seeds=num_seeds)
         return item
 
     def put_together(self, sampled: _SampledSubgraph, rows: Iterator[Tensor]) -> tuple[Any, Any]:

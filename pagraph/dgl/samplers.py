@@ -139,17 +139,17 @@ class LayerSampler(DGLBlockSampler):
             raise dgl.DGLError(
                 f"seed_nodes must be a mapping from vertex type for a graph of {list(g.ntypes)}"
             )
+        by_type = dict(seeds) if isinstance(seeds, Mapping) else {g.ntypes[0]: seeds}
         batch = sampler.with_in_edges().sample(
             core,
-            dict(seeds) if isinstance(seeds, Mapping) else {g.ntypes[0]: seeds},
+            by_type,
             int(torch.randint(2**63 - 1, (), device="cpu")),
             dtype=g.idtype,
             field=lambda etype, name: g.edges[etype].data.get(name),
             exclude=excluded_sets(g, core, exclude_eids),
         )
         builder = BlockBuilder(g, core)
-        structures = [builder.structure(block, place) for place, block in enumerate(batch.blocks)]
-        blocks = builder.build_all(batch.blocks, structures)
+        blocks = builder.build_all(batch.blocks, builder.structures(batch.blocks))
         if self.output_device is not None:
             blocks = [block.to(self.output_device) for block in blocks]
         return blocks[0].srcdata[dgl.NID], seed_nodes, blocks

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..framework import Batch, Seeds, Weights
+from ..framework import Batch, Seeds, Weights, runs_as
 from ..graph.csc import CSC
 from ..graph.graph import EdgeType
 from ..graph.minibatch import Block
@@ -128,6 +128,7 @@ framework = _DGL()
 # Convolutions that read only the rows of a block's sources. A subclass that overrides `forward` may
 # read more, and is refused.
 _OF_ONE_HOP = (
+    layers.GraphConv,
     layers.SAGEConv,
     layers.GATConv,
     layers.GATv2Conv,
@@ -144,14 +145,11 @@ def hop_of(layer: Any, csc: CSC) -> Callable[[Block, Tensor], Tensor] | None:
     Raises:
         TypeError: It is unknown whether the layer reads only one hop.
     """
-    if isinstance(layer, layers.GraphConv) and type(layer).forward is layers.GraphConv.forward:
-        # Other norms divide by in-degrees only, which a block has in full.
-        if layer._norm in ("both", "left"):
-            return _normalised(layer, csc)
+    # Other norms divide by in-degrees only, which a block has in full.
+    if runs_as(layer, [layers.GraphConv]) and layer._norm in ("both", "left"):
+        return _normalised(layer, csc)
+    if runs_as(layer, _OF_ONE_HOP):
         return lambda block, x: layer(block.to_dgl(), x)
-    for known in _OF_ONE_HOP:
-        if isinstance(layer, known) and type(layer).forward is known.forward:
-            return lambda block, x: layer(block.to_dgl(), x)
     name = type(layer).__name__
     raise TypeError(
         f"layers must be convolutions that are known to read one hop, got DGL's {name}: if it "

@@ -266,6 +266,7 @@ def workload_of(
         for t in rows
         if isinstance(t, tuple)
     }
+    seeds = order if isinstance(order, SeedOrder) else None
     return Workload(
         order,
         rows,
@@ -273,7 +274,7 @@ def workload_of(
         partial(_sampled, graph, sampler, order),
         source=graph,
         edge_dir=direction,
-        seeds=order if isinstance(order, SeedOrder) else None,
+        seeds=seeds,
         seed_reads=partial(_seed_reads, graph, sampler, order),
         # Types of a reversed core graph are reversed, too.
         edge_types=edge_types,

@@ -104,8 +104,12 @@ class Attributes:
     def kept_since(self, earlier: Attributes, key: Any) -> set[str]:
         """Names of the attributes that one store has kept since."""
         before = earlier._held.get(key, {})
-        now = self._held.get(key, {})
-        return {name for name, ref in now.items() if name in before and before[name]() is ref()}
+        kept = set()
+        for name, reference in self._held.get(key, {}).items():
+            earlier_reference = before.get(name)
+            if earlier_reference is not None and earlier_reference() is reference():
+                kept.add(name)
+        return kept
 
 
 def _held(value: Any) -> Any:
@@ -218,7 +222,9 @@ class _Alias:
 
 def _as_tensor(array: Any) -> Tensor | None:
     try:
-        return torch.from_numpy(array if array.flags.writeable else np.asarray(_Alias(array)))
+        if not array.flags.writeable:
+            array = np.asarray(_Alias(array))
+        return torch.from_numpy(array)
     except (TypeError, ValueError):  # dtype, byte order or strides: NumPy must select
         return None
 

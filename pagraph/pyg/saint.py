@@ -196,7 +196,9 @@ class GraphSAINTSampler(SubgraphLoader, _pyg.GraphSAINTSampler):
         edge_count = torch.zeros(self.E, dtype=torch.int64, device="cpu")
         # Innermost lock, held while one batch is counted.
         lock = threading.Lock()
-        first = derive_key(random_key() if seed is None else seed, _NORM)
+        if seed is None:
+            seed = random_key()
+        first = derive_key(seed, _NORM)
         # One thread for a user's own draws, which follow torch's global generator in order.
         threads = 1 if self._view.core is None else default_threads()
         pools = BufferPools(max_free=threads)
@@ -213,12 +215,13 @@ class GraphSAINTSampler(SubgraphLoader, _pyg.GraphSAINTSampler):
                 total += len(nodes)
                 progress.update(len(nodes))
 
-        with _progress(self.N * self.sample_coverage if self.log else None) as progress:
-            while total < self.N * self.sample_coverage:
+        wanted = self.N * self.sample_coverage
+        shown = wanted if self.log else None
+        with _progress(shown) as progress:
+            while total < wanted:
                 # Whole epochs, as in PyG, so that the batches do not depend on threads.
-                keys: list[Any] = [
-                    derive_key(first, batches + place) for place in range(self.num_steps)
-                ]
+                places = range(batches, batches + self.num_steps)
+                keys: list[Any] = [derive_key(first, place) for place in places]
                 run_tickets(partial(count, progress), iter(keys), threads)
                 batches += self.num_steps
         return self._norms_of(node_count.float(), edge_count.float(), batches)

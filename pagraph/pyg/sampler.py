@@ -74,20 +74,19 @@ def fanouts_of(
         ValueError: As in PyG: an edge type is missing or unknown, or the numbers of hops differ.
     """
     types = graph.edge_types
-    values = num_neighbors.get_values(types if hetero else None)
+    named = types if hetero else None
+    values = num_neighbors.get_values(named)
     if isinstance(values, Mapping) and not hetero:
         raise TypeError(
             f"num_neighbors must be a list for a graph without edge types, got {values!r}"
         )
     by_type = dict(values) if isinstance(values, Mapping) else dict.fromkeys(types, values)
     hops = num_neighbors.num_hops  # set even without edge types
-    return [
-        {
-            etype: max(-1, as_integer(f"num_neighbors[{hop}]", by_type[etype][hop]))
-            for etype in types
-        }
-        for hop in reversed(range(hops))
-    ]
+    fanouts = []
+    for hop in reversed(range(hops)):
+        name = f"num_neighbors[{hop}]"
+        fanouts.append({t: max(-1, as_integer(name, by_type[t][hop])) for t in types})
+    return fanouts
 
 
 _DIRECTED = (  # in PyG's words
@@ -128,12 +127,13 @@ def output_of(subgraph: Subgraph, *, hetero: bool) -> SamplerOutput | HeteroSamp
             num_sampled_edges=counts,
         )
     ((etype, number),) = counts.items()
+    labels = None if trees is None else trees[NODE_TYPE]
     return SamplerOutput(
         node=nodes[NODE_TYPE],
         row=row[etype],
         col=col[etype],
         edge=edge_ids[etype],
-        batch=None if trees is None else trees[NODE_TYPE],
+        batch=labels,
         num_sampled_nodes=sizes[NODE_TYPE],
         num_sampled_edges=number,
     )

@@ -739,7 +739,8 @@ def _versions(output: Any) -> list[object]:
             several = list(value)
         for tensor in several:
             if isinstance(tensor, Tensor):
-                versions.append(object() if tensor.is_inference() else tensor._version)
+                version: object = object() if tensor.is_inference() else tensor._version
+                versions.append(version)
     return versions
 
 

@@ -121,7 +121,8 @@ def level_of(view: SubgraphView, name: str, value: Any, known: Mapping[Name, Ten
         return "node"
     has_rows = is_frame(value) or (isinstance(value, Tensor) and value.dim())
     rows = len(value) if has_rows else None
-    by_node, by_edge = rows == view.graph.num_nodes, rows == view.graph.num_edges
+    by_node = rows == view.graph.num_nodes
+    by_edge = rows == view.graph.num_edges
     if by_node and by_edge:
         by_node = not view.data.is_edge_attr(name)
     if by_node:
@@ -292,10 +293,12 @@ def _adjacency(data: Any, output: Any) -> Any:
     if "adj_t" not in data:
         return None
     value = data.adj_t.storage.value()
+    if value is not None:
+        value = value[output.edge]
     return SparseTensor(
         row=output.col,
         col=output.row,
-        value=None if value is None else value[output.edge],
+        value=value,
         sparse_sizes=(len(output.node), len(output.node)),
         is_sorted=True,
         trust_data=True,

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import MissingDependencyError
-from ..framework import Batch, Seeds, Weights
+from ..framework import Batch, Seeds, Weights, runs_as
 from ..graph.csc import CSC
 from ..graph.fields import materialized
 from ..graph.graph import EdgeType, Graph
@@ -286,9 +286,8 @@ def hop_of(layer: Any, csc: CSC) -> Callable[[Block, Tensor], Tensor] | None:
         if is_plain_gcn:
             # It treats sources and destinations as one set.
             return lambda block, x: layer(x, block.to_pyg())[: block.num_dst]
-        for known in _OF_ONE_HOP:
-            if isinstance(layer, known) and type(layer).forward is known.forward:
-                return lambda block, x: layer((x, x[: block.num_dst]), block.to_pyg())
+        if runs_as(layer, _OF_ONE_HOP):
+            return lambda block, x: layer((x, x[: block.num_dst]), block.to_pyg())
     raise TypeError(
         f"layers must be known to read one hop or single rows, got PyG's {layer}: if it reads "
         "one hop, pass OneHop(lambda block, x: layer((x, x[: block.num_dst]), block.to_pyg()), "

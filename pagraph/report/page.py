@@ -60,6 +60,11 @@ def html_page(
     recommendation = recommendation or recommend(curve)
     best = curve.at(recommendation.policy, recommendation.budget_rows)
     light, dark = color_rules()
+    words = ""
+    stages = ""
+    if loading is not None:
+        words = verdict(loading)
+        stages = stage_table(loading).html
     page = page_template("pagraph.report").render(
         title=title,
         curve=curve,
@@ -81,8 +86,8 @@ def html_page(
         glossary=_glossary(curve),
         facts=_facts(curve, facts or {}),
         loading=loading,
-        verdict="" if loading is None else verdict(loading),
-        stages="" if loading is None else stage_table(loading).html,
+        verdict=words,
+        stages=stages,
         charts=_charts(curve, recommendation, loading, spans),
         install=how_to_install("plot"),
     )

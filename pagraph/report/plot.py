@@ -125,13 +125,14 @@ def _draw_rates(axes: Any, curve: HitRateCurve, best: CurveRecord, *, advised: b
     (mark,) = axes.plot(budget, rate, "o", ms=9, color=color, mec=GROUND, mew=1.5, zorder=99)
     add_tooltip(mark, words)
     widest = max(record.budget_fraction for record in curve.whole(best.policy)) or 1.0
-    is_left = best.budget_fraction < 0.6 * widest
+    # Where the text has room: to the right of the line, unless the budget is large.
+    side = "left" if best.budget_fraction < 0.6 * widest else "right"
     axes.annotate(
         f"{words}: {percent(best.budget_fraction)}",
         (budget, 0),
-        xytext=(8 if is_left else -8, 8),
+        xytext=({"left": 8, "right": -8}[side], 8),
         textcoords="offset points",
-        ha="left" if is_left else "right",
+        ha=side,
         weight="bold",
         zorder=100,
     )
@@ -176,7 +177,8 @@ def _draw_hops(axes: Any, curve: HitRateCurve, best: CurveRecord) -> None:
     axes.barh(names, misses, left=hits, color=MISS, height=0.6, label="fetched")
     most = max(curve.rows_by_hop, default=0.0) or 1.0
     for place, (rows, rate) in enumerate(zip(curve.rows_by_hop, best.hit_rate_by_hop, strict=True)):
-        axes.text(rows + 0.015 * most, place, percent(rate) if rows else "-", va="center")
+        shown = percent(rate) if rows else "-"
+        axes.text(rows + 0.015 * most, place, shown, va="center")
     axes.invert_yaxis()  # the seeds on top
     axes.set(xlim=(0, 1.16 * most), xlabel="rows read in an epoch")
     axes.xaxis.set_major_formatter(lambda value, _: short_count(value))

@@ -142,8 +142,8 @@ def timeline(spans: Sequence[Span], *, batches: int = 10) -> Timeline | None:
     The last, as the first one compiles kernels and fills the cache.
     """
     epoch = max((span.epoch for span in spans), default=-1)
-    last = [span for span in spans if span.epoch == epoch and span.stage != "filling"]
-    first = [span for span in last if 0 <= span.batch < batches]
+    last = [span for span in spans if span.epoch == epoch and 0 <= span.batch < batches]
+    first = [span for span in last if span.stage != "filling"]
     if not first:
         return None
     begin = min(span.begin for span in first)

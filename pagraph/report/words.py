@@ -238,7 +238,7 @@ def hop_table(curve: HitRateCurve, best: CurveRecord) -> Table:
     hops = zip(curve.rows_by_hop, best.hit_rate_by_hop, strict=True)
     for hop, (reads, rate) in enumerate(hops):
         # A hop that reads nothing has no hit rate.
-        shown = percent(rate if reads else None)
+        shown = percent(rate) if reads else "-"
         rows.append([hop_name(curve, hop), f"{reads:,.0f}", shown, f"{reads * (1 - rate):,.0f}"])
     fetched = curve.reads * (1 - best.hit_rate)
     rows.append(["all", f"{curve.reads:,.0f}", percent(best.hit_rate), f"{fetched:,.0f}"])

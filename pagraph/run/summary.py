@@ -106,10 +106,12 @@ class Summary:
 
     def _numbers(self, line: Line) -> list[str]:
         # There are no rows if a loader was deleted before its statistics were read.
-        rate = percent(line.hits / line.rows if line.rows else None)
-        share = line.waited / self.readers / self.seconds if self.seconds else None
-        shown = percent(share if line.epochs else None)
-        return [f"{line.epochs:,}", f"{line.batches:,}", f"{line.waited:.3f}", shown, rate]
+        rate = line.hits / line.rows if line.rows else None
+        share = None
+        if self.seconds and line.epochs:
+            share = line.waited / self.readers / self.seconds
+        counts = [f"{line.epochs:,}", f"{line.batches:,}", f"{line.waited:.3f}"]
+        return [*counts, percent(share), percent(rate)]
 
     @property
     def title(self) -> str:
@@ -220,12 +222,12 @@ def _lines_of(saved: Mapping[str, Any]) -> Iterator[tuple[Key, Line]]:
 def compared(theirs: Sequence[Summary], ours: Sequence[Summary]) -> Table:
     """Medians of runs with both sides' loaders, by the place where loaders were made."""
     rows = [["loader", "made at", "their own: waited s", "ours: waited s", "ours ran it"]]
-    for kind, place in dict.fromkeys((k.kind, k.place) for s in [*theirs, *ours] for k in s.lines):
+    keys = dict.fromkeys(key for summary in [*theirs, *ours] for key in summary.lines)
+    replaced = {(key.kind, key.place) for each in ours for key in each.lines if key.ran == OURS}
+    for kind, place in dict.fromkeys((key.kind, key.place) for key in keys):
         cells = [median(_waited(each, kind, place) for each in side) for side in (theirs, ours)]
-        ran = any(
-            k.ran == OURS for s in ours for k in s.lines if (k.kind, k.place) == (kind, place)
-        )
-        rows.append([kind, place, f"{cells[0]:.3f}", f"{cells[1]:.3f}", "yes" if ran else "no"])
+        ran = "yes" if (kind, place) in replaced else "no"
+        rows.append([kind, place, f"{cells[0]:.3f}", f"{cells[1]:.3f}", ran])
     waited = [median(each.waited for each in side) for side in (theirs, ours)]
     seconds = [median(each.seconds for each in side) for side in (theirs, ours)]
     shares = [median(each.share for each in side) for side in (theirs, ours)]

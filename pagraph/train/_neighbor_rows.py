@@ -3,7 +3,7 @@
 import numpy as np
 
 from .._jit import kernel, prefetch
-from ..graph._csc import check_id, check_row
+from ..graph._csc import check_id, check_row, checked_row
 
 _LINE = 16  # float32 values per cache line
 # Edges between a prefetch and its use. Not measured. Fewer would not hide a read from memory, and
@@ -34,9 +34,7 @@ def take_sources(indptr, indices, begin, end, place, found):
     count = np.int64(0)
     for v in range(begin, end):
         before = count
-        first = np.int64(indptr[v])
-        last = np.int64(indptr[v + 1])
-        check_row(first, last, len(indices))
+        first, last = checked_row(indptr, v, len(indices))
         for e in range(first - 1, last):  # edge `first - 1` means the vertex itself
             u = v if e < first else np.int64(indices[e])
             check_id(u, len(place))
@@ -95,9 +93,7 @@ def mark_sources(indptr, indices, targets, mask):
     """Set ``mask`` for ``targets`` and all their sources."""
     for v in targets:
         mask[v] = True
-        first = np.int64(indptr[v])
-        last = np.int64(indptr[v + 1])
-        check_row(first, last, len(indices))
+        first, last = checked_row(indptr, v, len(indices))
         for e in range(first, last):
             u = indices[e]
             check_id(u, len(mask))
@@ -182,9 +178,7 @@ def add_block(indptr, indices, targets, begin, end, place, rows, looped, counts,
             counts[i] += 1
             for j in range(width):
                 out[i, j] += rows[p, j]
-        first = np.int64(indptr[v])
-        last = np.int64(indptr[v + 1])
-        check_row(first, last, len(indices))
+        first, last = checked_row(indptr, v, len(indices))
         for e in range(first, last):
             # Also beyond the vertex's own edges, as the next target is mostly the next vertex.
             if e + _AHEAD < len(indices):
@@ -234,9 +228,7 @@ def add_attended(
     width = rows.shape[1] // heads
     for i in range(len(targets)):
         v = np.int64(targets[i])
-        before = np.int64(indptr[v])
-        after = np.int64(indptr[v + 1])
-        check_row(before, after, len(indices))
+        before, after = checked_row(indptr, v, len(indices))
         row = indices[before:after]
         for h in range(heads):
             first = h * width

@@ -137,7 +137,10 @@ class World:
         except Exception as caught:
             error = caught
         # With the reason, as other machines do not show what the failed process prints.
-        failures = self.gather(None if error is None else str(error) or type(error).__name__)
+        reason = None
+        if error is not None:
+            reason = str(error) or type(error).__name__
+        failures = self.gather(reason)
         failed = [rank for rank, failure in enumerate(failures) if failure is not None]
         if not failed:
             return result  # type: ignore[return-value]
@@ -189,10 +192,11 @@ def joined_world(*, device: str = "auto", timeout: float = TIMEOUT) -> Iterator[
         yield world
         return
     nccl = device != "cpu" and torch.cuda.is_available() and dist.is_nccl_available()
+    backend = "cpu:gloo,cuda:nccl" if nccl else "gloo"
     store = meet(world.rank, world.size, timeout)
     with naming_lost_processes(world):
         dist.init_process_group(
-            "cpu:gloo,cuda:nccl" if nccl else "gloo",
+            backend,
             store=store,
             rank=world.rank,
             world_size=world.size,
@@ -289,9 +293,8 @@ def data_parallel(model: nn.Module, world: World, *, compression: str = "none") 
     if not world.connected:
         return model
     device = next(model.parameters()).device
-    parallel = DistributedDataParallel(
-        model, device_ids=[device] if device.type == "cuda" else None
-    )
+    device_ids = [device] if device.type == "cuda" else None
+    parallel = DistributedDataParallel(model, device_ids=device_ids)
     if compression == "fp16":
         parallel.register_comm_hook(None, default_hooks.fp16_compress_hook)
     elif compression == "powersgd":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -95,11 +96,15 @@ def shares_right(right: Tensor, of_val: Tensor, world: World) -> tuple[float, fl
         of_val: Whether it is a validation vertex; the others are test vertices.
         world: The processes.
     """
-    counts = [int(n) for mask in (of_val, ~of_val) for n in (right[mask].sum(), mask.sum())]
-    right_val, num_val, right_test, num_test = (
-        sum(column) for column in zip(*world.gather(counts), strict=True)
-    )
-    return right_val / num_val, right_test / num_test
+    counts = [(int(right[mask].sum()), int(mask.sum())) for mask in (of_val, ~of_val)]
+    of_val_by_rank, of_test_by_rank = zip(*world.gather(counts), strict=True)
+    return _share(of_val_by_rank), _share(of_test_by_rank)
+
+
+def _share(counts: Sequence[tuple[int, int]]) -> float:
+    """The share that is right, from each process's numbers of right vertices and of all."""
+    right = sum(number for number, _ in counts)
+    return right / sum(total for _, total in counts)
 
 
 @torch.no_grad()
@@ -150,19 +155,15 @@ def predict(
         held = 0
         rows = torch.empty(0, device="cpu")
         for i in range(count):
-            targets: Tensor | slice = share if needed is None else needed[i]
+            vertices = None if needed is None else needed[i]
+            targets = share if vertices is None else vertices
             if i < first:
                 rows = layers.begun(inputs, targets)
             else:
                 rows = layers.rows(i, inputs, targets, held=held)
                 rows = rows.relu_() if i + 1 < count else rows
             held = 0 if on_disk(rows) else rows.nbytes
-            inputs = Rows(
-                [rows],
-                lambda some: some.to(device),
-                None if needed is None else needed[i],
-                share.start,
-            )
+            inputs = Rows([rows], lambda some: some.to(device), vertices, share.start)
         if ids is None:
             return rows
         # With only the needed vertices, the row of an id is its place among them.

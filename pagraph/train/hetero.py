@@ -50,7 +50,8 @@ class HeteroEvaluation(Evaluation):
         ids = torch.cat([self.val, self.test])
         mine = slice(None) if alone else slice(world.rank, None, world.size)
         of_val = (torch.arange(len(ids), device="cpu") < len(self.val))[mine]
-        scores = predict(model, self.graph, ids[mine], world=ALONE if alone else world)
+        sharing = ALONE if alone else world
+        scores = predict(model, self.graph, ids[mine], world=sharing)
         right = scores.argmax(1) == self.graph.node_fields(model.shape.target)[LABELS][ids[mine]]
         val, test = shares_right(right, of_val, world)
         return {"accuracy": val}, {"accuracy": test}
@@ -269,9 +270,10 @@ def _task(
             numbers = graph.node_fields(ntype)["global_ids"]
         read.set_field(VERTICES, numbers, node_type=ntype)
     read.set_field(LABELS, labels, node_type=target)
-    is_timed = TIME in graph.node_fields(target) and not options.ignore_time
-    if is_timed:
+    timed_options = None
+    if TIME in graph.node_fields(target) and not options.ignore_time:
         _check_timed(options)
+        timed_options = options
         for ntype in graph.node_types:
             if TIME in graph.node_fields(ntype):
                 read.set_field(TIME, graph.node_fields(ntype)[TIME], node_type=ntype)
@@ -286,7 +288,7 @@ def _task(
         num_outputs=count_classes(labels, every),
         node_type=target,
         shape=shape,
-        options=options if is_timed else None,
+        options=timed_options,
     )
 
 

@@ -183,8 +183,8 @@ def _stages(layers: Sequence[Any], csc: CSC) -> list[_Stage]:
     for layer in layers:
         hop = _hop_of(layer, csc)
         if hop is not None or not stages:
-            stages.append(_Stage(hop, [] if hop is not None else [layer]))
-        else:
+            stages.append(_Stage(hop, []))
+        if hop is None:
             stages[-1].after.append(layer)
     if not stages:
         raise ValueError("layers must hold at least 1 layer, got 0")
@@ -284,7 +284,7 @@ class _Plan:
         offsets = torch.tensor([0, count], dtype=ids.dtype, device="cpu")
         block = Block(offsets, ids[:count], ids, edges, 1).to(self._device)
         for stage in self._stages:
-            y = stage(None if stage.hop is None else block, x)
+            y = stage(block, x)
             # For each edge a row of the source and one of the output, and two copies of both, as
             # PyG's layers make.
             stage.edge_bytes = _EDGE_BYTES + 3 * (x.nbytes + y.nbytes)
@@ -357,10 +357,10 @@ class _Plan:
     ) -> None:
         feature = row_reader(rows)
         widest = max(feature.row_bytes, math.prod(stage.shape) * stage.dtype.itemsize, 1)
-        for ids in torch.split(
-            torch.arange(self._count, device="cpu"), max(1, _ROWS_BYTES // widest)
-        ):
-            sink(stage(None, _widened(feature.read(ids)).to(self._device)).cpu())
+        at_once = max(1, _ROWS_BYTES // widest)
+        for ids in torch.split(torch.arange(self._count, device="cpu"), at_once):
+            x = _widened(feature.read(ids)).to(self._device)
+            sink(stage(None, x).cpu())
             tick(len(ids))
 
 
@@ -379,17 +379,18 @@ def _block(csc: CSC, begin: int, end: int, place: Tensor) -> Block:
     """The block of a run of vertices with all their in-edges. ``place`` is -1 everywhere."""
     from . import _neighbor_rows
 
-    first, last = int(csc.indptr[begin]), int(csc.indptr[end])
-    sources = torch.empty(
-        min(csc.num_src, end - begin + last - first), dtype=csc.indptr.dtype, device="cpu"
-    )
-    local = torch.empty(last - first, dtype=csc.indptr.dtype, device="cpu")
+    first = int(csc.indptr[begin])
+    last = int(csc.indptr[end])
+    num_dst = end - begin
+    dtype = csc.indptr.dtype
+    most = min(csc.num_src, num_dst + last - first)
+    sources = torch.empty(most, dtype=dtype, device="cpu")
+    local = torch.empty(last - first, dtype=dtype, device="cpu")
     arrays = (place.numpy(), sources.numpy(), local.numpy())
     count = _neighbor_rows.number_sources(*csc.arrays, begin, end, *arrays)
-    positions = torch.arange(first, last, dtype=csc.indptr.dtype, device="cpu")
-    return Block(
-        csc.indptr[begin : end + 1] - first, local, sources[:count], positions, end - begin
-    )
+    positions = torch.arange(first, last, dtype=dtype, device="cpu")
+    offsets = csc.indptr[begin : end + 1] - first
+    return Block(offsets, local, sources[:count], positions, num_dst)
 
 
 def _bytes_of(rows: Tensor) -> memoryview:

@@ -228,7 +228,7 @@ class LayerPass:
         """Add the layer's outputs for ``targets`` to ``out``, which is 0."""
         if not len(targets):
             return
-        sums = _Sums(self._norm is not None, out, self._own_scores(i, inputs, targets))
+        sums = _Sums(targets, self._own_scores(i, inputs, targets), self._norm, out)
         alone = self._world.size == 1
         everything = len(targets) == self._csc.num_dst
         own = None
@@ -241,13 +241,13 @@ class LayerPass:
             blocks = self._blocks(i, inputs, targets, room, own)
         for block in blocks:
             for indptr, indices, run in _edge_runs(self._csc, targets):
-                work = partial(sums.add, block, (indptr, indices), targets)
+                work = partial(sums.add, block, indptr, indices)
                 begins = range(run.start, run.stop, _CHUNK)
                 parts = [slice(begin, min(begin + _CHUNK, run.stop)) for begin in begins]
                 done = map(work, parts) if len(parts) <= 1 else pool.map(work, parts)
                 for _ in done:
                     pass  # raises errors of the threads
-        sums.scale(None if self._norm is None else self._norm[targets, 1])
+        sums.scale()
         if own is not None:
             out += own
             return
@@ -292,14 +292,8 @@ class LayerPass:
         row_bytes = _FLOAT * width + 8 + _FLOAT * _SPARSE
         most = max(_LEAST_ROWS, room // row_bytes)
         if len(targets) == csc.num_dst:
-            most = min(most, csc.num_dst)
-            sent = torch.empty((most, width), device="cpu")
-            for begin in range(0, csc.num_dst, most):
-                end = min(begin + most, csc.num_dst)
-                some = sent[: end - begin]
-                kept = None if own is None else own[begin:end]
-                self._send(i, inputs, targets[begin:end], some, kept)
-                yield self._block(i, begin, end, _NO_PLACE, some)
+            sent = torch.empty((min(most, csc.num_dst), width), device="cpu")
+            yield from self._blocks_of_all(i, inputs, targets, sent, own)
             return
         mask = torch.zeros(csc.num_dst, dtype=torch.bool, device="cpu")
         _mark_sources(csc, targets, mask)
@@ -315,6 +309,19 @@ class LayerPass:
             )
             self._send(i, inputs, found[:count], sent[:count])
             yield self._block(i, begin, end, place, sent[:count])
+
+    def _blocks_of_all(
+        self, i: int, inputs: Rows, vertices: Tensor, sent: Tensor, own: Tensor | None
+    ) -> Iterator[_Block]:
+        """Yield blocks of all vertices, as many as ``sent`` has rows, and fill ``own``, if
+        given."""
+        for begin in range(0, len(vertices), len(sent)):
+            some = vertices[begin : begin + len(sent)]
+            end = begin + len(some)
+            kept = None if own is None else own[begin:end]
+            messages = sent[: len(some)]
+            self._send(i, inputs, some, messages, kept)
+            yield self._block(i, begin, end, _NO_PLACE, messages)
 
     def _send(
         self, i: int, inputs: Rows, ids: Tensor, sent: Tensor, own: Tensor | None = None
@@ -336,30 +343,32 @@ class LayerPass:
 
 
 class _Sums:
-    """Sums of the messages that vertices receive, in ``out``.
+    """Sums of the messages that vertices receive.
 
-    ``looped`` is True for GCN. ``own`` are GAT's scores of the vertices.
+    Args:
+        targets: The vertices.
+        own: GAT's scores of the vertices.
+        norm: GCN's normalisation of all vertices; None for other models.
+        out: Gets the sums.
     """
 
-    def __init__(self, looped: bool, out: Tensor, own: Tensor) -> None:
-        self._looped = looped
-        self._out = out
+    def __init__(self, targets: Tensor, own: Tensor, norm: Tensor | None, out: Tensor) -> None:
+        self._targets = targets
         self._own = own
+        self._norm = norm
+        self._out = out
         self._counts = torch.zeros(len(out), dtype=torch.int64, device="cpu")
         self._most = torch.full_like(own, -torch.inf)
         self._totals = torch.zeros_like(own)
 
-    def add(
-        self, block: _Block, edges: tuple[Tensor, Tensor], targets: Tensor, part: slice
-    ) -> None:
+    def add(self, block: _Block, indptr: Tensor, indices: Tensor, part: slice) -> None:
         """Add a block's rows to the sums of a part of the vertices."""
         from . import _neighbor_rows
 
-        indptr, indices = edges
         rows = (
             indptr.numpy(),
             indices.numpy(),
-            targets[part].numpy(),
+            self._targets[part].numpy(),
             block.begin,
             block.end,
             block.place.numpy(),
@@ -368,22 +377,24 @@ class _Sums:
         out = self._out[part].numpy()
         if not self._own.shape[1]:
             counts = self._counts[part].numpy()
-            _neighbor_rows.add_block(*rows, sent, self._looped, counts, out)
+            looped = self._norm is not None  # as GCN
+            _neighbor_rows.add_block(*rows, sent, looped, counts, out)
             return
         own = self._own[part].numpy()
         most = self._most[part].numpy()
         totals = self._totals[part].numpy()
         _neighbor_rows.add_attended(*rows, block.scores.numpy(), own, sent, most, totals, out)
 
-    def scale(self, norm: Tensor | None) -> None:
-        """Turn sums into means, for GCN scaled by ``norm``, for GAT weighted by attention."""
+    def scale(self) -> None:
+        """Turn sums into means, for GCN scaled by its norm, for GAT weighted by attention."""
         heads = self._own.shape[1]
         if heads:
             by_head = self._out.view(len(self._out), heads, self._out.shape[1] // heads)
             by_head.div_(self._totals[:, :, None])
             return
         counts = self._counts.clamp(min=1).float()
-        factors = counts.reciprocal() if norm is None else norm / counts
+        norm = self._norm
+        factors = counts.reciprocal() if norm is None else norm[self._targets, 1] / counts
         self._out.mul_(factors[:, None])
 
 

@@ -71,15 +71,7 @@ def train(
         ValueError: The checkpoint is of another run, or ``memory`` is too little.
         FormatError: The checkpoint is damaged.
     """
-    epochs = begin_training(
-        task,
-        options,
-        evaluation=evaluation,
-        world=world,
-        reporter=reporter,
-        tracer=tracer,
-        checkpoint=checkpoint,
-    )
+    epochs = begin_training(task, options, evaluation, world, reporter, tracer, checkpoint)
     return TrainResult(options, tuple(epochs))
 
 
@@ -112,7 +104,6 @@ def in_turn(
 def begin_training(
     task: Task,
     options: TrainOptions,
-    *,
     evaluation: Evaluation | None = None,
     world: World = ALONE,
     reporter: Reporter | None = None,
@@ -279,7 +270,8 @@ class _Run:
             return
         # Dropout draws numbers, and the generators must keep the checkpoint's state.
         device = self.options.torch_device()
-        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        devices = [device] if device.type == "cuda" else []
+        with torch.random.fork_rng(devices=devices):
             self._gradients(next(iter(self.loader)))
 
     def epoch(self, epoch: int) -> RankRecord:

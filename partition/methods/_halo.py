@@ -21,7 +21,7 @@ import math
 import numpy as np
 
 from ..._jit import allocating_kernel, kernel, prefetch
-from ...graph._csc import check_id, check_row
+from ...graph._csc import check_id, checked_row
 
 _FULL = 255  # a byte's largest count
 # Elements between a prefetch and its use: summing up their costs takes as long as a cache miss,
@@ -43,9 +43,7 @@ def change(indptr, indices, counts, part, frontier, n, fresh, step):
         m = 0
         for i in range(n):
             v = frontier[i]
-            begin = np.int64(indptr[v])
-            end = np.int64(indptr[v + 1])
-            check_row(begin, end, len(indices))
+            begin, end = checked_row(indptr, v, len(indices))
             # The vertex itself counts, too; `begin - 1` stands for it.
             for e in range(begin - 1, end):
                 u = v if e < begin else np.int64(indices[e])
@@ -79,9 +77,7 @@ def cost(indptr, indices, counts, part, members, limit, frontier, fresh, stamps,
         m = 0
         for i in range(n):
             v = frontier[i]
-            begin = np.int64(indptr[v])
-            end = np.int64(indptr[v + 1])
-            check_row(begin, end, len(indices))
+            begin, end = checked_row(indptr, v, len(indices))
             for e in range(begin - 1, end):
                 u = v if e < begin else np.int64(indices[e])
                 check_id(u, len(count))
@@ -106,9 +102,7 @@ def freed_by_one(indptr, indices, count, v, own):
     An in-neighbour by several edges is counted several times, so it is not freed.
     """
     freed = np.int64(count[v, own] == 1)
-    begin = indptr[v]
-    end = indptr[v + 1]
-    check_row(begin, end, len(indices))
+    begin, end = checked_row(indptr, v, len(indices))
     for e in range(begin, end):
         u = indices[e]
         check_id(u, len(count))
@@ -123,9 +117,7 @@ def costs_of_one(indptr, indices, count, v, costs):
     An in-neighbour by several edges counts several times; avoiding that would cost a search.
     """
     costs[:] = 0
-    begin = indptr[v]
-    end = indptr[v + 1]
-    check_row(begin, end, len(indices))
+    begin, end = checked_row(indptr, v, len(indices))
     for e in range(begin - 1, end):
         if e + _AHEAD < end:
             prefetch(count, np.int64(indices[e + _AHEAD]) * len(costs))
@@ -142,9 +134,7 @@ def change_one(indptr, indices, count, v, part, step):
     vertices that the part gains or loses."""
     turning = 0 if step > 0 else 1
     turned = 0
-    begin = np.int64(indptr[v])
-    end = np.int64(indptr[v + 1])
-    check_row(begin, end, len(indices))
+    begin, end = checked_row(indptr, v, len(indices))
     for e in range(begin - 1, end):
         u = v if e < begin else np.int64(indices[e])
         check_id(u, len(count))
@@ -180,6 +170,12 @@ def load(held, unit, squarings):
     for _ in range(squarings):
         share *= share
     return share
+
+
+@kernel
+def growth(held, gained, unit, squarings):
+    """By how much the load of a part of ``held`` vertices grows if it gains ``gained`` more."""
+    return load(held + gained, unit, squarings) - load(held, unit, squarings)
 
 
 @kernel
@@ -239,8 +235,7 @@ def place(
                 costs[p] = cost(
                     indptr, indices, counts, p, one, limit, frontier, fresh, stamps, clock
                 )
-            more = load(held[p] + costs[p], unit, squarings)
-            more -= load(held[p], unit, squarings)
+            more = growth(held[p], costs[p], unit, squarings)
             if more < lowest or (more == lowest and room[p] > room[best]):
                 best = p
                 lowest = more
@@ -267,7 +262,8 @@ def improve_singles(
     costs = np.empty(count.shape[1], np.int64)
     for i in range(len(order)):
         item = order[i]
-        v, own = members[item], parts[item]
+        v = members[item]
+        own = parts[item]
         over = sizes[own] > most
         if sizes[own] <= least:
             continue
@@ -279,13 +275,11 @@ def improve_singles(
         best = own
         lowest = np.inf
         if not over:
-            lowest = load(held[own], unit, squarings)
-            lowest -= load(held[own] - freed, unit, squarings)
+            lowest = growth(held[own] - freed, freed, unit, squarings)
         for p in range(len(costs)):
             if p == own or sizes[p] >= most:
                 continue
-            more = load(held[p] + costs[p], unit, squarings)
-            more -= load(held[p], unit, squarings)
+            more = growth(held[p], costs[p], unit, squarings)
             if more < lowest or (more == lowest and sizes[p] < sizes[best] - 1):
                 best = p
                 lowest = more
@@ -338,16 +332,14 @@ def improve(
         best = own
         lowest = np.inf
         if not over:
-            lowest = load(held[own] + freed, unit, squarings)
-            lowest -= load(held[own], unit, squarings)
+            lowest = growth(held[own], freed, unit, squarings)
         if over or freed > 0:
             for p in range(k):
                 if p == own or sizes[p] + weight > most:
                     continue
                 limit = room_below(held[p], unit, squarings, lowest)
                 c = cost(indptr, indices, counts, p, block, limit, frontier, fresh, stamps, clock)
-                more = load(held[p] + c, unit, squarings)
-                more -= load(held[p], unit, squarings)
+                more = growth(held[p], c, unit, squarings)
                 if more < lowest or (more == lowest and sizes[p] < sizes[best]):
                     best = p
                     lowest = more
@@ -389,9 +381,7 @@ def grow(indptr, indices, out_indptr, out_indices, starts, sizes, part_of):
                     v = np.int64(starts[begin])
                 begin += 1
             part_of[v] = part
-            first = np.int64(indptr[v])
-            last = np.int64(indptr[v + 1])
-            check_row(first, last, len(indices))
+            first, last = checked_row(indptr, v, len(indices))
             for e in range(first - 1, last):
                 u = v if e < first else np.int64(indices[e])
                 check_id(u, vertices)
@@ -420,9 +410,7 @@ def propagate(indptr, indices, order, weights, limit, labels, sums, votes, voted
     for i in range(len(order)):
         v = order[i]
         n = 0
-        begin = indptr[v]
-        end = indptr[v + 1]
-        check_row(begin, end, len(indices))
+        begin, end = checked_row(indptr, v, len(indices))
         for e in range(begin, end):
             u = indices[e]
             check_id(u, len(labels))
