@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from .._jit import kernel, prefetch
-from ..graph._csc import check_id, check_row
+from ..graph._csc import check_id, checked_row
 
 # Prefetch distance in elements. If too small, the line has not arrived; if too large, it has been
 # evicted again.
@@ -29,9 +29,7 @@ def push_misses(indptr, indices, begin, end, known, fanout, out):
     # `min`: a mapped file may have changed since it was checked; prefetches must stay inside.
     edges = min(np.int64(indptr[end]), len(indices))
     for u in range(begin, end):
-        first = np.int64(indptr[u])
-        last = np.int64(indptr[u + 1])
-        check_row(first, last, len(indices))
+        first, last = checked_row(indptr, u, len(indices))
         if first == last or known[u] <= 0.0:
             continue
         log = np.float32(math.log1p(-known[u] * _share(fanout, last - first)))
@@ -59,9 +57,7 @@ def find_readers(indptr, indices, begin, end, known, fanouts, first_dst, first_s
     """
     edges = min(np.int64(indptr[end]), len(indices))
     for u in range(begin, end):
-        first = np.int64(indptr[u])
-        last = np.int64(indptr[u + 1])
-        check_row(first, last, len(indices))
+        first, last = checked_row(indptr, u, len(indices))
         if first == last:
             continue
         draws = 0.0
@@ -74,7 +70,8 @@ def find_readers(indptr, indices, begin, end, known, fanouts, first_dst, first_s
             v = first_src + indices[e]
             check_id(v, len(best))
             if rounded > best[v] and v != first_dst + u:
-                best[v], reader[v] = rounded, first_dst + u
+                best[v] = rounded
+                reader[v] = first_dst + u
 
 
 @kernel

@@ -104,9 +104,8 @@ def write_pagraph_partition(
         )
     with new_folder(out) as folder:
         for part in range(partition.num_parts):
-            _write_part(
-                folder, part, extract_part(partition, part), partition.train_of(part), labels
-            )
+            structure = extract_part(partition, part)
+            _write_part(folder, part, structure, partition.train_of(part), labels)
             if progress is not None:
                 progress(part + 1, partition.num_parts)
 
@@ -215,7 +214,8 @@ def count_parts(folder: Path) -> int:
 
 
 def _file(folder: Path, name: str, part: int) -> Path:
-    return folder / f"{name}_{part}.{'npz' if name == 'subadj' else 'npy'}"
+    ending = "npz" if name == "subadj" else "npy"
+    return folder / f"{name}_{part}.{ending}"
 
 
 def _array(file: Path) -> Tensor:

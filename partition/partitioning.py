@@ -350,11 +350,10 @@ def _fewest(
     def without(count: int) -> list[Tensor]:
         lost = []
         for start, ids, rank in zip(seeds, halo, ranks, strict=True):
-            left = vertices_within(
-                graph, start, hops, without=ids[torch.from_numpy(rank < count)]
-            ).ids
+            lowest = ids[torch.from_numpy(rank < count)]
+            left = vertices_within(graph, start, hops, without=lowest)
             # Also those that only dropped vertices led to.
-            lost.append(ids[~torch.isin(ids, left)].sort().values)
+            lost.append(ids[~torch.isin(ids, left.ids)].sort().values)
         return lost
 
     # Dropping the ``excess`` lowest is always enough. Often fewer are, as others go with them:

@@ -14,7 +14,7 @@ from .._late import call_late
 from ..graph.conversion import way_of
 from ..graph.csc import as_ids, no_ids
 from ..graph.fields import FieldValue, FieldVersion
-from ..graph.graph import EdgeType, Graph
+from ..graph.graph import EdgeType, Graph, without_fields
 from ..graph.stored_rows import NarrowRows
 from ..sampling.block_sampler import ExcludedEdges
 from ..system.atomic import new_file
@@ -146,18 +146,15 @@ def dgl_graph(graph: Graph) -> Any:
         known = _dgl_graphs.get(graph)
         fields = _fields(graph)
         if known is None:
-            own = Graph(
-                {etype: graph.csc_of(etype) for etype in graph.edge_types}, graph.num_nodes_by_type
-            )
+            own = without_fields(graph)
             result = WaitingGraph(own, _structure)
             before: dict[Any, FieldValue] = {}
             # So loaders of the result sample these arrays, and not copies of DGL's.
             _core_graphs[result] = (structure_mark(result), {"in": own})
         else:
             result, before = known
-        _set_columns(
-            result, {key: values for key, values in fields.items() if before.get(key) is not values}
-        )
+        new = {key: values for key, values in fields.items() if before.get(key) is not values}
+        _set_columns(result, new)
         _dgl_graphs[graph] = (result, fields)
         return result
 
@@ -292,10 +289,9 @@ def save_graph(graph: Graph, path: StrPath) -> None:
             raise ValueError(
                 f"field {name!r} of {type_} must have a dtype that DGL can save, got {values.dtype}"
             )
-        if (values.dtype == torch.bool) != name.endswith("mask") and values.dtype in (
-            torch.bool,
-            torch.uint8,
-        ):
+        is_bool = values.dtype == torch.bool
+        may_be_bool = is_bool or values.dtype == torch.uint8
+        if may_be_bool and is_bool != name.endswith("mask"):
             raise ValueError(
                 f"field {name!r} of {type_} must be named ..._mask if and only if it is bool, as "
                 f"DGL saves bool as uint8, got {values.dtype}"

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ..graph.csc import no_ids
-from ..graph.graph import Graph
+from ..graph.graph import Graph, without_fields
 from ..ranking.policy import RowType
 from ..ranking.workload import Sampled, Workload
 from ..sampling import BlockSampler, ClusterSampler, LaborSampler, NeighborSampler, SaintSampler
@@ -65,11 +65,9 @@ def native_sampler(graph: Any, sampler: Any) -> MiniBatchSampler | None:
 
 def is_edge_sampler(sampler: Any) -> bool:
     """Whether it is DGL's edge sampler, with DGL's own ``sample``."""
-    return isinstance(sampler, EdgePredictionSampler) and is_unchanged(
-        sampler,
-        {"sample": EdgePredictionSampler, "_build_neg_graph": EdgePredictionSampler}
-        | {"assign_lazy_features": EdgePredictionSampler},
-    )
+    base = EdgePredictionSampler
+    methods = dict.fromkeys(("sample", "_build_neg_graph", "assign_lazy_features"), base)
+    return isinstance(sampler, base) and is_unchanged(sampler, methods)
 
 
 def runs_users_code(sampler: Any) -> bool:
@@ -123,11 +121,10 @@ def _edge_order(graph: Any) -> str | None:
 
 
 def _shadow_sampler(graph: Any, sampler: Any) -> InducedBatches | None:
-    order = (
-        _edge_order(graph)
-        if is_unchanged(sampler, {"sample": dgl.dataloading.ShaDowKHopSampler})
-        else None
-    )
+    base = dgl.dataloading.ShaDowKHopSampler
+    if not is_unchanged(sampler, {"sample": base}):
+        return None
+    order = _edge_order(graph)
     if order is None or not sampler.fanouts or not isinstance(sampler.prob, str | None):
         return None
     fanouts = [_fanout(graph, fanout) for fanout in sampler.fanouts]
@@ -136,12 +133,10 @@ def _shadow_sampler(graph: Any, sampler: Any) -> InducedBatches | None:
 
 
 def _cluster_sampler(graph: Any, sampler: Any) -> ClusterSampler | None:
-    order = (
-        _edge_order(graph)
-        if is_unchanged(sampler, {"sample": dgl.dataloading.ClusterGCNSampler})
-        else None
-    )
-    if order is None or not graph.is_homogeneous:
+    base = dgl.dataloading.ClusterGCNSampler
+    order = _edge_order(graph)
+    own = not is_unchanged(sampler, {"sample": base})
+    if own or order is None or not graph.is_homogeneous:
         return None
     return ClusterSampler(sampler.partition_offset, sampler.partition_node_ids, order)
 
@@ -343,9 +338,7 @@ def _with_weights(graph: Any, core: Graph, sampler: MiniBatchSampler | None) -> 
     if name is None:
         return core
     # A new graph over the same arrays, because loaders share the core graph, without fields.
-    weighted = Graph(
-        {etype: core.csc_of(etype) for etype in core.edge_types}, core.num_nodes_by_type
-    )
+    weighted = without_fields(core)
     for core_type, frame in zip(core.edge_types, graph._edge_frames, strict=True):
         if name in frame._columns:
             weighted.set_field(name, frame[name], edge_type=core_type)

@@ -623,3 +623,9 @@ class Graph:
 
     def __iter__(self) -> Iterator[EdgeType]:
         raise TypeError("a Graph is not iterable; use graph.edge_types")
+
+
+def without_fields(graph: Graph) -> Graph:
+    """A new graph over the same edges, without fields."""
+    csc = {edge_type: graph.csc_of(edge_type) for edge_type in graph.edge_types}
+    return Graph(csc, graph.num_nodes_by_type)

@@ -20,6 +20,7 @@ from ..system.atomic import new_file
 from ..system.checks import as_integer
 from ..system.torch_file import load_saved
 from .filtering import rows_of, stacked
+from .inputs import check_has_edges
 from .package import import_pyg
 from .subgraphs import SubgraphLoader, SubgraphView
 
@@ -83,10 +84,7 @@ class ClusterData(_pyg.ClusterData):
         keep_inter_cluster_edges: bool = False,
         sparse_format: str = "csr",
     ) -> None:
-        if not isinstance(data, Data):
-            raise TypeError(f"data must be a Data, got {type(data).__name__}")
-        if data.edge_index is None:
-            raise ValueError("data must have an edge_index, got None")
+        check_has_edges(data)
         if sparse_format not in _FORMATS:
             raise ValueError(f"sparse_format must be one of {_FORMATS}, got {sparse_format!r}")
         self.num_parts: int = as_integer("num_parts", num_parts, least=1)
@@ -98,18 +96,16 @@ class ClusterData(_pyg.ClusterData):
         self.recursive = recursive
         self.keep_inter_cluster_edges = keep_inter_cluster_edges
         self.sparse_format = sparse_format
-        folder = os.path.join(
-            save_dir or "", f"part_{num_parts}{'_recursive' if recursive else ''}"
-        )
+        name = f"part_{num_parts}_recursive" if recursive else f"part_{num_parts}"
+        folder = os.path.join(save_dir or "", name)
         path = os.path.join(folder, filename or "metis.pt")
         if save_dir is not None and os.path.exists(path):
             self.partition = self._saved(path, data)
         else:
             if log:
                 sys.stderr.write("Computing clusters...\n")
-            self.partition = self._partition(
-                data.edge_index, self._metis(data.edge_index, int(data.num_nodes))
-            )
+            clusters = self._metis(data.edge_index, int(data.num_nodes))
+            self.partition = self._partition(data.edge_index, clusters)
             if save_dir is not None:
                 os.makedirs(folder, exist_ok=True)
                 with new_file(path) as file:

@@ -39,6 +39,14 @@ def check_data(data: Any) -> None:
         )
 
 
+def check_has_edges(data: Any) -> None:
+    """Raise TypeError for anything but a ``Data``, ValueError for one without ``edge_index``."""
+    if not isinstance(data, Data):
+        raise TypeError(f"data must be a Data, got {type(data).__name__}")
+    if data.edge_index is None:
+        raise ValueError("data must have an edge_index, got None")
+
+
 TRANSFORMS = ("transform", "transform_sampler_output")
 """Arguments of loaders that are functions, or None."""
 

@@ -25,7 +25,7 @@ from ..system.checks import as_integer
 from ..system.torch_file import load_saved
 from .filtering import rows_of, stacked
 from .graphs import core_graph
-from .inputs import foreign_workload
+from .inputs import check_has_edges, foreign_workload
 from .joining import Reading
 from .package import import_pyg
 from .pipelined import Viewed
@@ -317,10 +317,7 @@ class GraphSAINTRandomWalkSampler(GraphSAINTSampler, _pyg.GraphSAINTRandomWalkSa
 
 def _check(data: Any) -> None:
     """Raise TypeError or ValueError for data without edges, or with a normalisation."""
-    if not isinstance(data, Data):
-        raise TypeError(f"data must be a Data, got {type(data).__name__}")
-    if data.edge_index is None:
-        raise ValueError("data must have an edge_index, got None")
+    check_has_edges(data)
     for name in ("node_norm", "edge_norm"):
         if name in data:
             raise ValueError(f"data must not have {name!r}, which the sampler adds to batches")

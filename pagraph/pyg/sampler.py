@@ -468,8 +468,6 @@ class NeighborSampler(KeyedSampler):
         output = super()._output(subgraph)
         if self.subgraph_type == SubgraphType.induced:  # has no hops
             output.num_sampled_nodes = output.num_sampled_edges = None
-        return (
-            output.to_bidirectional()
-            if self.subgraph_type == SubgraphType.bidirectional
-            else output
-        )
+        if self.subgraph_type == SubgraphType.bidirectional:
+            return output.to_bidirectional()
+        return output

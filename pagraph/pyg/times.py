@@ -12,7 +12,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from ..graph.csc import writeable
 from ..graph.fields import FieldNote
-from ..graph.graph import EDGE_TYPE, NODE_TYPE, EdgeType, Graph
+from ..graph.graph import EDGE_TYPE, NODE_TYPE, EdgeType, Graph, without_fields
 from ..sampling.times import as_times, known_ticks
 from .package import import_pyg
 from .stores import store_times
@@ -37,19 +37,16 @@ class Fields:
 
     def with_graph(self, graph: Graph, name: str) -> Graph:
         """The graph with these values as the field ``name``; ValueError for wrong lengths."""
-        graph = Graph(
-            {etype: graph.csc_of(etype) for etype in graph.edge_types}, graph.num_nodes_by_type
-        )
+        graph = without_fields(graph)
         for ntype, values in self.nodes.items():
             graph.set_field(name, values, node_type=ntype)
         for etype, values in self.edges.items():
             graph.set_field(name, values, edge_type=etype)
         for owner, unit in self.units.items():
             # Samplers check units, and refuse several.
-            of_type = (
-                graph.node_fields(owner) if isinstance(owner, str) else graph.edge_fields(owner)
-            )
-            of_type.notes[name] = FieldNote(unit)
+            is_node = isinstance(owner, str)
+            fields = graph.node_fields(owner) if is_node else graph.edge_fields(owner)
+            fields.notes[name] = FieldNote(unit)
         return graph
 
 

@@ -19,7 +19,7 @@ from ..errors import MissingDependencyError
 from ..framework import Batch, Seeds, Weights, runs_as
 from ..graph.csc import CSC
 from ..graph.fields import materialized
-from ..graph.graph import EdgeType, Graph
+from ..graph.graph import EdgeType, without_fields
 from ..graph.minibatch import Block
 from .graphs import to_pyg
 from .loaders import LinkNeighborLoader, NeighborLoader
@@ -187,8 +187,7 @@ def _store(data: Any, node_type: str) -> Any:
 def _data(seeds: Seeds) -> Any:
     """A graph as PyG's data, with the fields that are read."""
     graph = seeds.graph
-    csc = {etype: graph.csc_of(etype) for etype in graph.edge_types}
-    data = to_pyg(Graph(csc, graph.num_nodes_by_type))
+    data = to_pyg(without_fields(graph))
     fields = list(seeds.fields)
     if seeds.label is not None:
         fields.append((seeds.node_type, seeds.label))

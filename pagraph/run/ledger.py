@@ -179,10 +179,6 @@ class Ledger:
             if before is not None and before.key in self._lines:
                 self._lines[before.key].loaders -= 1
 
-    def knows(self, loader: Any) -> bool:
-        """Whether a loader was added."""
-        return loader in self._known
-
     def _line(self, key: Key) -> Line:
         return self._lines.setdefault(key, Line())
 

@@ -12,7 +12,7 @@ from torch.nn.functional import embedding_bag
 
 from ..framework import Field, Framework, Seeds
 from ..graph.csc import CSC
-from ..graph.graph import Graph
+from ..graph.graph import Graph, without_fields
 from ..options.training import TrainOptions
 from .distributed import ALONE, World
 from .evaluate import LABELS, Evaluation, shares_right
@@ -260,7 +260,7 @@ def _task(
                 f"{_MOST_EMBEDDED:,} of a type, got {count:,} of {ntype!r}: give them the field "
                 f"{FEATURES}"
             )
-    read = Graph({t: graph.csc_of(t) for t in graph.edge_types}, graph.num_nodes_by_type)
+    read = without_fields(graph)
     for ntype in shape.widths:
         read.set_field(FEATURES, graph.node_fields(ntype)[FEATURES], node_type=ntype)
     for ntype in shape.embedded:
