@@ -162,12 +162,9 @@ def npz_members(file: IO[bytes]) -> dict[str, bool]:
 def member_header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     """Shape, whether in Fortran order, and dtype of an array in an ``.npz`` file."""
     # Only the header is read. Its length takes 2 bytes in version 1, and 4 later.
-    version = np.lib.format.read_magic(stream)
-    read = (
-        np.lib.format.read_array_header_1_0
-        if version == (1, 0)
-        else np.lib.format.read_array_header_2_0
-    )
+    read = np.lib.format.read_array_header_2_0
+    if np.lib.format.read_magic(stream) == (1, 0):
+        read = np.lib.format.read_array_header_1_0
     header: tuple[tuple[int, ...], bool, np.dtype[Any]] = read(stream)
     return header
 

@@ -452,10 +452,11 @@ def export_graph(graph: Graph, out: StrPath, *, form: str) -> None:
     for etype in graph.edge_types:
         csc = graph.csc_of(etype)
         csc.validate()
-        if csc.edge_ids is not None and not torch.equal(
-            csc.edge_ids.sort().values,
-            torch.arange(csc.num_edges, dtype=csc.edge_ids.dtype, device="cpu"),
-        ):
+        ids = csc.edge_ids
+        if ids is None:
+            continue
+        positions = torch.arange(csc.num_edges, dtype=ids.dtype, device="cpu")
+        if not torch.equal(ids.sort().values, positions):
             raise ValueError(
                 f"edge ids of {'/'.join(etype)} must be 0 to {csc.num_edges - 1}, each once, to be "
                 "exported"

@@ -41,12 +41,10 @@ def open_graph(
         FormatError: The folder has neither form, or is inconsistent.
         ValueError: ``split`` does not exist.
     """
-    form = folder_form(folder)
-    graph = (
-        open_native(folder, verify=verify, progress=progress)
-        if form == "native"
-        else open_pagraph(folder)
-    )
+    if folder_form(folder) == "native":
+        graph = open_native(folder, verify=verify, progress=progress)
+    else:
+        graph = open_pagraph(folder)
     if split:
         choose_split(graph, split)
     return graph

@@ -195,12 +195,8 @@ def _edges(
     """Summarise a CSC in little memory; ValueError if it is invalid."""
     in_degrees = np.diff(indptr)
     out_degrees = np.zeros(num_src, np.int64)
-    if (
-        indptr.dtype.kind != "i"
-        or indptr[0] != 0
-        or indptr[-1] != len(indices)
-        or (in_degrees < 0).any()
-    ):
+    runs_over_all = indptr[0] == 0 and indptr[-1] == len(indices)
+    if indptr.dtype.kind != "i" or not runs_over_all or (in_degrees < 0).any():
         raise ValueError("indptr must run from 0 to the number of edges, and never decrease")
     loops = 0
     for src, dst in _chunks(indptr, indices, num_src):

@@ -265,10 +265,9 @@ class PartitionManifest:
     def _check(self, value: dict[str, Any], where: str) -> None:
         if self.num_nodes < 1:
             raise FormatError(f"{where}: num_nodes must be at least 1, got {self.num_nodes}")
-        if self.node_types and (
-            sum(self.node_types.values()) != self.num_nodes
-            or self.train_type not in self.node_types
-        ):
+        in_all = sum(self.node_types.values())
+        has_type = self.train_type in self.node_types
+        if self.node_types and (in_all != self.num_nodes or not has_type):
             got = f"{self.num_nodes} and {self.train_type!r}"
             raise FormatError(
                 f"{where}: num_nodes and train must be of {self.node_types}, got {got}"[:300]

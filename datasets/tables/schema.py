@@ -206,12 +206,7 @@ class Schema(tables.Tabled):
         if fields:
             title = ["field", "of", "dtype", "column", "holds"]
             yield tables.Table([title, *fields], left=(0, 1, 2, 3, 4))
-        left = [
-            [printable(f"{owner}.{column.name}"), shortened(column.kind, 40), column.why]
-            for owner, columns in self._columns()
-            for column in columns
-            if not column.field
-        ]
+        left = list(self._left_out())
         if left:
             yield tables.Table([["left out", "type", "why"], *left], left=(0, 1, 2))
 
@@ -226,6 +221,13 @@ class Schema(tables.Tabled):
             yield vertex.name, vertex.columns
         for edge_type, columns in (self.edge_columns or {}).items():
             yield "/".join(edge_type), columns
+
+    def _left_out(self) -> Iterator[list[str]]:
+        for owner, columns in self._columns():
+            for column in columns:
+                if not column.field:
+                    name = printable(f"{owner}.{column.name}")
+                    yield [name, shortened(column.kind, 40), column.why]
 
     def _fields(self) -> Iterator[list[str]]:
         for owner, columns in self._columns():

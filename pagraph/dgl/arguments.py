@@ -288,11 +288,9 @@ def check_seeds(graph: Any, indices: Any, sampler: Any, native: MiniBatchSampler
         return
     for name, ids in indices.items():
         if not _is_type(graph, kind, name):
-            several = (
-                ", a name that several edge types have"
-                if kind == "edge" and name in graph.etypes
-                else ""
-            )
+            several = ""
+            if kind == "edge" and name in graph.etypes:
+                several = ", a name that several edge types have"
             raise dgl.DGLError(
                 f"indices must name {kind} types among {types}, got {name!r}{several}"
             )
@@ -335,11 +333,9 @@ def _check_exclusion(sampler: Any) -> None:
 
 def _check_ids(name: str, ids: Tensor, dtype: torch.dtype, count: int) -> None:
     if ids.dtype != dtype:
-        advice = (
-            f", a mask: {name} must be ids, such as mask.nonzero().squeeze(1)"
-            if ids.dtype == torch.bool
-            else ""
-        )
+        advice = ""
+        if ids.dtype == torch.bool:
+            advice = f", a mask: {name} must be ids, such as mask.nonzero().squeeze(1)"
         raise dgl.DGLError(
             f"{name} must have the graph's id dtype {dtype}, got {ids.dtype}{advice}"
         )

@@ -113,11 +113,8 @@ class Columns:
         kind, type_, name = key
         source = partial(_values, self._graph, kind, name, type_)
         if self._has_frames:
-            place = (
-                self._graph.get_ntype_id(type_)
-                if kind == "node"
-                else self._graph.get_etype_id(type_)
-            )
+            graph = self._graph
+            place = graph.get_ntype_id(type_) if kind == "node" else graph.get_etype_id(type_)
             source = partial(_frame_values, self._graph, f"_{kind}_frames", place, name, source)
         role = self._roles.get(key)
         row_type = type_ if kind == "node" or role is not None else None

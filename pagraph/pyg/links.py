@@ -67,9 +67,7 @@ class LinkNegatives:
         if weight is not None and not isinstance(weight, Tensor):
             raise TypeError(f"{name} must be a tensor of numbers, got {type(weight).__name__}")
         place = (ntype, "" if weight is None else name)
-        versions = [
-            None if tensor is None else FieldVersion.of(tensor) for tensor in (weight, time)
-        ]
+        versions = [None if each is None else FieldVersion.of(each) for each in (weight, time)]
         known = self._made.get(place)
         if known is None or known[0] != versions:  # concurrent threads make the same
             count = self._num_nodes[ntype]
@@ -171,21 +169,16 @@ def link_metadata(
     count = len(inputs.row)
     time = inputs.time
     if negatives is not None and not negatives.has_sources:
-        negative = (
-            pairs.dst[count:].view(-1, count) if count else pairs.dst.view(int(negatives.amount), 0)
-        )
-        negative = negative.t().contiguous().squeeze(-1)
+        amount = -1 if count else int(negatives.amount)
+        negative = pairs.dst[count:].view(amount, count).t().contiguous().squeeze(-1)
         return inputs.input_id, pairs.src, pairs.dst[:count], negative, time
     label = inputs.label
     if negatives is not None:
         drawn = len(pairs.src) - count
         label = torch.ones(count, device="cpu") if label is None else label
         label = torch.cat([label, label.new_zeros((drawn, *label.shape[1:]))])
-        time = (
-            None
-            if time is None
-            else time[torch.arange(count + drawn, device="cpu") % max(1, count)]
-        )
+        if time is not None:
+            time = time[torch.arange(count + drawn, device="cpu") % max(1, count)]
     return inputs.input_id, torch.stack([pairs.src, pairs.dst]), label, time
 
 
@@ -274,9 +267,8 @@ def check_links(inputs: Any, graph: Graph | None) -> None:
 
 
 def _check_ends(inputs: Any, graph: Graph) -> None:
-    for row, ids, ntype in zip(
-        (0, 1), (inputs.row, inputs.col), end_types(inputs.input_type), strict=True
-    ):
+    types = end_types(inputs.input_type)
+    for row, (ids, ntype) in enumerate(zip((inputs.row, inputs.col), types, strict=True)):
         if ntype not in graph.node_types:
             raise ValueError(
                 "edge_label_index must name an edge type between vertex types among "

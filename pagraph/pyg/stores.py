@@ -104,21 +104,19 @@ def store_times(stores: Any, name: str) -> _Types:
         raise ValueError(
             f"The time attribute '{name}' is neither a node-level or edge-level attribute"
         )
-    by_group = dict(
-        zip([attr.group_name for attr in attrs], features.multi_get_tensor(attrs), strict=True)
-    )
-    nodes = {group: values for group, values in by_group.items() if isinstance(group, str)}
-    return nodes, {
-        group: values for group, values in by_group.items() if not isinstance(group, str)
-    }
+    nodes = {}
+    edges = {}
+    for attr, values in zip(attrs, features.multi_get_tensor(attrs), strict=True):
+        if isinstance(attr.group_name, str):
+            nodes[attr.group_name] = values
+        else:
+            edges[attr.group_name] = values
+    return nodes, edges
 
 
 def _pair(stores: Any) -> tuple[Any, Any]:
-    if (
-        len(stores) != 2
-        or not isinstance(stores[0], FeatureStore)
-        or not isinstance(stores[1], GraphStore)
-    ):
+    kinds = (FeatureStore, GraphStore)
+    if len(stores) != 2 or not all(map(isinstance, stores, kinds)):
         got = ", ".join(type(store).__name__ for store in stores)
         raise TypeError(f"data must be a pair of a FeatureStore and a GraphStore, got ({got})")
     return stores[0], stores[1]
@@ -163,10 +161,13 @@ def _count(features: Any, graph_store: Any, ntype: str, edges: dict[EdgeType, _S
     try:
         return int(remote_backend_utils.num_nodes(features, graph_store, ntype))
     except ValueError:  # the stores do not know it
-        sources = [stored.num_src for etype, stored in edges.items() if etype[0] == ntype]
-        return max(
-            [0, *sources, *(stored.num_dst for etype, stored in edges.items() if etype[2] == ntype)]
-        )
+        most = 0
+        for etype, stored in edges.items():
+            if etype[0] == ntype:
+                most = max(most, stored.num_src)
+            if etype[2] == ntype:
+                most = max(most, stored.num_dst)
+        return most
 
 
 def _untyped_count(features: Any, graph_store: Any, edges: dict[EdgeType, _Stored]) -> int:
@@ -174,10 +175,10 @@ def _untyped_count(features: Any, graph_store: Any, edges: dict[EdgeType, _Store
     if size is not None and None not in size:
         return int(max(size))
     for attr in features.get_all_tensor_attrs():
-        if (
-            not isinstance(attr.group_name, str | tuple)
-            and (shape := features.get_tensor_size(attr)) is not None
-        ):
+        if isinstance(attr.group_name, str | tuple):
+            continue
+        shape = features.get_tensor_size(attr)
+        if shape is not None:
             return int(shape[0])
     return max(max(stored.num_src, stored.num_dst) for stored in edges.values())
 
@@ -264,9 +265,8 @@ def typed_data(data: Data) -> HeteroData:
         raise ValueError(f"data must have either {_EDGES} or {also[0]}, got both")
     typed = HeteroData()
     for ntype, count in attributes.pop(_COUNTS, {}).items():
-        if not isinstance(count, int | Tensor | np.integer) or (
-            isinstance(count, Tensor) and count.numel() != 1
-        ):
+        is_number = isinstance(count, int | Tensor | np.integer)
+        if not is_number or (isinstance(count, Tensor) and count.numel() != 1):
             raise ValueError(
                 f"{_COUNTS}[{ntype!r}] must be one number of vertices, got {count!r}"[:300]
             )

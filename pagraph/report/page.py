@@ -152,15 +152,12 @@ def _key(curve: HitRateCurve, recommendation: Recommendation) -> list[dict[str, 
     records = [curve.at(policy, recommendation.budget_rows) for policy in curve.policies]
     records.sort(key=curve.served, reverse=True)
     styles = policy_styles(curve.policies)
-    return [
-        {
-            "policy": record.policy,
-            "rate": percent(curve.served(record)),
-            "color": color_variable(styles[record.policy].color),
-            "dash": " ".join(map(str, styles[record.policy].dash)),
-        }
-        for record in records
-    ]
+    key = []
+    for record in records:
+        style = styles[record.policy]
+        line = {"color": color_variable(style.color), "dash": " ".join(map(str, style.dash))}
+        key.append({"policy": record.policy, "rate": percent(curve.served(record)), **line})
+    return key
 
 
 def _glossary(curve: HitRateCurve) -> dict[str, str]:

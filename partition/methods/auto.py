@@ -135,12 +135,10 @@ def auto_parts(
 def auto_bytes(graph: Graph, num_parts: int, hops: int) -> int:
     """Memory in bytes that :func:`auto_parts` takes in addition to that of ``halo``: for METIS on
     small graphs."""
-    if (
-        num_parts == 1
-        or graph.num_edges > MOST_METIS_EDGES
-        or num_parts * graph.num_nodes * min(hops, LEVELS) > _COUNT_BYTES
-        or not has_pymetis()
-    ):
+    counts = num_parts * graph.num_nodes * min(hops, LEVELS)
+    if num_parts == 1 or graph.num_edges > MOST_METIS_EDGES or counts > _COUNT_BYTES:
+        return 0
+    if not has_pymetis():
         return 0
     return graph.num_edges * METIS_EDGE_BYTES
 
