@@ -322,7 +322,7 @@ class _Writer:
         prefix = "node" if name == NODE_TYPE else f"node-{name}"
         place = self._places[name]
         fields = self._graph.node_fields(name)
-        where: Places = lambda begin, end: place[begin:end]  # noqa: E731
+        where = partial(_some, place)
         entries = {
             key: self._field(f"{prefix}-{key}", value, where, fields.notes.get(key))
             for key, value in fields.items()
@@ -364,8 +364,11 @@ class _Writer:
         if inverse is not None:
             inverse.close()
         if ORIGINAL_ID not in fields and (fields or csc.edge_ids is not None):
-            ids = _counting if csc.edge_ids is None else source_rows(csc.edge_ids)
-            dtype = torch.int64 if csc.edge_ids is None else csc.edge_ids.dtype
+            ids: Source = _counting
+            dtype = torch.int64
+            if csc.edge_ids is not None:
+                ids = source_rows(csc.edge_ids)
+                dtype = csc.edge_ids.dtype
             rows = self._moved(ids, where, (csc.num_edges,), dtype, "edges")
             entries[ORIGINAL_ID] = self._write(f"{prefix}-field-{ORIGINAL_ID}", rows)
         indptr = self._arrays.write(f"{prefix}-indptr", torch.from_numpy(self._offsets[etype]))
@@ -382,19 +385,28 @@ class _Writer:
             check_range(name, ids, len(edge_ids))
             return ids.numpy()
 
-        new = lambda begin, end: torch.from_numpy(where(begin, end))  # noqa: E731
-        return self._moved(new, places, (len(edge_ids),), torch.int64, name)
+        def moved(begin: int, end: int) -> Tensor:
+            return torch.from_numpy(where(begin, end))
+
+        return self._moved(moved, places, (len(edge_ids),), torch.int64, name)
 
     def _field(self, label: str, values: FieldValue, where: Places, note: FieldNote | None) -> Any:
-        stored = values.stored if isinstance(values, NarrowRows) else values
-        rows = self._moved(source_rows(stored), where, tuple(stored.shape), stored.dtype, label)
-        rows.decoding = values.decoding if isinstance(values, NarrowRows) else None
+        decoding = None
+        if isinstance(values, NarrowRows):
+            decoding = values.decoding
+            values = values.stored
+        rows = self._moved(source_rows(values), where, tuple(values.shape), values.dtype, label)
+        rows.decoding = decoding
         return self._write(label, rows, note)
 
     def _write(self, label: str, rows: MovedRows, note: FieldNote | None = None) -> Any:
         entry = self._arrays.write(label, rows, note)
         rows.close()
         return entry
+
+
+def _some(places: Array, begin: int, end: int) -> Array:
+    return places[begin:end]
 
 
 def _read_places(rows: MovedRows, begin: int, end: int) -> Array:

@@ -132,7 +132,7 @@ def summarise(graph: Graph, *, memory: int | str | None = None) -> GraphSummary:
     """
     _check_memory(memory, graph.num_nodes)
     edges = []
-    arrays = []
+    arrays: list[FieldSummary] = []
     for name in graph.node_types:
         arrays += _fields(name, graph.node_fields(name))
     for edge_type in graph.edge_types:
@@ -160,7 +160,7 @@ def summarise_folder(folder: Path, *, memory: int | str | None = None) -> GraphS
     if is_unfinished(folder) or not (folder / MANIFEST).is_file():
         return None
     edges = []
-    arrays = []
+    arrays: list[FieldSummary] = []
     try:
         manifest = Manifest.read(folder)
     except (FormatError, ValueError, OSError):

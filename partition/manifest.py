@@ -228,8 +228,9 @@ class PartitionManifest:
         source = take_optional(value, "source", dict, where)
         train = take(value, "train", dict, where)
         typed = value["version"] == _TYPED
+        source_entry = None
         if source is not None:
-            source = SourceEntry.parse(source, f"{where}: source", typed=typed)
+            source_entry = SourceEntry.parse(source, f"{where}: source", typed=typed)
         train_type = take_name(train, "node_type", f"{where}: train") if typed else ""
         counts = take(value, "node_types", dict, where) if typed else {}
         node_types = {name: take_count(counts, name, f"{where}: node_types") for name in counts}
@@ -251,7 +252,7 @@ class PartitionManifest:
             take_word(value, "features", ("copy", "reference"), where),
             take_word(value, "evaluation", ("source", "parts"), where),
             {name: take_count(outside, name, where) for name in SPLITS[1:]},
-            source,
+            source_entry,
             take_optional(value, "seed", int, where),
             take(value, "capped", bool, where),
             take_optional(value, "max_replication", float, where),

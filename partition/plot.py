@@ -60,7 +60,7 @@ def _parts_figure(report: PartitionReport, title: str) -> Any:
     below = [0] * report.num_parts
     for layer in _layers([report]):
         values = [layer.count(part) for part in report.parts]
-        look = {"color": layer.color, "label": layer.label, "zorder": 3}
+        look: dict[str, Any] = {"color": layer.color, "label": layer.label, "zorder": 3}
         axes.bar(places, values, width, bottom=below, **look)
         below = [low + value for low, value in zip(below, values, strict=True)]
     # The smallest possible size of equal parts.
@@ -100,7 +100,7 @@ def _comparison_figure(reports: Sequence[PartitionReport], title: str) -> Any:
     begins = [0.0] * len(order)
     for layer in _layers(order):
         values = [sum(map(layer.count, report.parts)) / report.num_nodes for report in order]
-        look = {"color": layer.color, "label": layer.label, "zorder": 3}
+        look: dict[str, Any] = {"color": layer.color, "label": layer.label, "zorder": 3}
         axes.barh(names, values, 0.66, left=begins, **look)
         begins = [begin + value for begin, value in zip(begins, values, strict=True)]
     most = max(begins)

@@ -142,7 +142,7 @@ def look_at(connection: Connection, table: Table, names: Sequence[str]) -> tuple
     for place, name in enumerate(names):
         begin = 1 + place * len(_Measured._fields)
         measured = _Measured(*found[begin : begin + len(_Measured._fields)])
-        missing = rows - measured.count
+        missing = rows - measured.num_known
         look = Look(table.name, table.relation, name, table.columns[name], rows, missing)
         if look.family == "time":
             look = replace(look, unit=_unit_of(look, measured))
@@ -158,14 +158,14 @@ class _Measured(NamedTuple):
     """The aggregates of a column; those that its type does not need are None.
 
     Attributes:
-        count: Number of rows with a value.
+        num_known: Number of rows with a value.
         low: Smallest value, as text; shortest list. For times: whether seconds hold all.
         high: Largest value; longest list. For times: whether microseconds hold all.
         is_finite: For times: whether none is infinite.
         has_holes: Whether a list has a missing item.
     """
 
-    count: int
+    num_known: int
     low: Any
     high: Any
     is_finite: bool | None

@@ -108,8 +108,8 @@ def _edge_table(edges: list[EdgeSummary]) -> Table:
             rows.append([*of_type, label, f"{most:,}", *(f"{share:.1%}" for share in shares)])
             known = ["", ""]
         if oddities := _oddities(edge):
-            of_type = f"{name}: " if several else ""
-            captions.append(f"{of_type}{oddities}")
+            owner = f"{name}: " if several else ""
+            captions.append(f"{owner}{oddities}")
     # The names of types and directions; all else is a number.
     left = (0, 2) if several else (0,)
     return Table(rows, title, left=left, caption="\n".join(captions))

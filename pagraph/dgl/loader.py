@@ -294,8 +294,11 @@ class DataLoader(LoaderControls, Prepared, _DGLDataLoader, Generic[S]):
         self.use_alternate_streams: bool = checked["use_alternate_streams"]
         self.pin_prefetcher: bool = checked["pin_prefetcher"]
 
-    def _cache_budget(self) -> Budget:
-        """The cache's budget: ``cache``, or if that is "auto", what ``gpu_cache`` asks for."""
+    def _cache_budget(self) -> Budget | None:
+        """The cache's budget: ``cache``, or if that is "auto", what ``gpu_cache`` asks for.
+
+        None: no cache.
+        """
         if self.gpu_cache is None:
             return Budget.parse(self.cache)
         asked = gpu_cache_budget(self.graph, self.gpu_cache, self.device)
@@ -317,7 +320,10 @@ class DataLoader(LoaderControls, Prepared, _DGLDataLoader, Generic[S]):
         )
 
     def _init_engine(
-        self, native: MiniBatchSampler | None, shared: MiniBatchSampler | None, budget: Budget
+        self,
+        native: MiniBatchSampler | None,
+        shared: MiniBatchSampler | None,
+        budget: Budget | None,
     ) -> None:
         """Wire the parts that make batches.
 
