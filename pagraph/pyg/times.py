@@ -44,10 +44,9 @@ class Fields:
             graph.set_field(name, values, edge_type=etype)
         for owner, unit in self.units.items():
             # Samplers check units, and refuse several.
-            if isinstance(owner, str):
-                fields = graph.node_fields(owner)
-            else:
-                fields = graph.edge_fields(owner)
+            fields = (
+                graph.node_fields(owner) if isinstance(owner, str) else graph.edge_fields(owner)
+            )
             fields.notes[name] = FieldNote(unit)
         return graph
 
