@@ -164,7 +164,7 @@ def sbm(
     It is undirected, with both directions stored. A vertex's features are its class centroid plus
     noise. A share ``feature_noise`` of the vertices gets the centroid of a random class instead. So
     the accuracy from features alone is at most ``1 - feature_noise + feature_noise / num_classes``.
-    The neighbours tell the rest.
+    The rest can be learned from the neighbours.
 
     Args:
         num_nodes: Number of vertices.
@@ -380,8 +380,8 @@ def shop(
     ======== =====================================================================================
 
     The edge types are customer/made/purchase, purchase/made_by/customer, product/sold_in/purchase,
-    purchase/of/product, and customer/asked/task, without reverse: a question tells nothing. Edge
-    ``i`` is the foreign key of row ``i``.
+    purchase/of/product, and customer/asked/task, without reverse: a question holds no information.
+    Edge ``i`` is the foreign key of row ``i``.
 
     Args:
         num_customers: Number of customers.

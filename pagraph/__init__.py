@@ -1,7 +1,7 @@
 """pagraph: sampled mini-batches for GNN training, fast enough that the GPU never waits.
 
-``pagraph.dgl.DataLoader`` replaces ``dgl.dataloading.DataLoader``; the names here are the core
-behind it, which needs neither DGL nor PyG nor CUDA. Names are loaded when they are first used, so
+``pagraph.dgl`` replaces the loaders of DGL, and ``pagraph.pyg`` those of PyG. The names here are
+the core behind both, which needs neither DGL nor PyG nor CUDA. They are imported on first use, so
 that ``import pagraph`` stays quick.
 """
 
