@@ -54,7 +54,7 @@ def _graph_from_tables() -> Any:
 
 
 def _typed_rows() -> Any:
-    from .datasets.tables.given_columns import typed_rows
+    from .datasets.tables.frames import typed_rows
 
     return typed_rows
 
