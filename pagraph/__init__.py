@@ -90,7 +90,7 @@ def _vertex_clusters() -> Any:
 
 
 def _ogb_graph() -> Any:
-    from .datasets.ogb_objects import graph_of_dataset
+    from .datasets.ogb_graph import graph_of_dataset
 
     return graph_of_dataset
 

@@ -1,4 +1,4 @@
-"""Tables in memory (DataFrames, Arrow tables, RelBench's databases) as graphs, and columns as fields."""
+"""Tables in memory (DataFrames, Arrow, RelBench's databases) as graphs, and columns as fields."""
 
 from __future__ import annotations
 

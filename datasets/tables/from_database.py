@@ -1,4 +1,4 @@
-"""Graphs from databases: all tables are copied in one transaction; they become vertices, keys edges."""
+"""Graphs from databases: tables, all copied in one transaction, become vertices, and keys edges."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keys of rows in SQL: comparison, order and uniqueness of integers or texts; and keys' usual names."""
+"""Keys of rows in SQL: comparison, order and uniqueness; and the usual names of keys."""
 
 from __future__ import annotations
 
