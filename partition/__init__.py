@@ -3,7 +3,6 @@
 from ..options.partitioning import CacheTrial, PartitionOptions
 from .dgl_format import write_dgl
 from .dgl_verification import verify_dgl
-from .fetches import PlacementReport, describe_placement
 from .manifest import PartitionManifest
 from .methods import METHODS
 from .opening import Part, open_partition
@@ -22,7 +21,7 @@ from .partitioning import (
     train_ids,
     train_type,
 )
-from .placement import place_vertices
+from .placement import PlacementReport, describe_placement, place_vertices
 from .report import PartitionReport, describe
 from .verification import Verification, verify_partition
 from .writing import write_partition

@@ -9,8 +9,7 @@ from .labor import LaborSampler
 from .layerwise import LayerSampler
 from .negative import GlobalUniformNegatives, UniformNegatives
 from .saint import SaintSampler
-from .shadow import ShaDowSampler
-from .subgraph_sampler import SubgraphSampler
+from .subgraph_sampler import ShaDowSampler, SubgraphSampler
 from .walks import RandomWalks, Walks
 
 __all__ = [
