@@ -12,7 +12,6 @@ from .pagraph_format import (
     read_pagraph_partition,
     write_pagraph_partition,
 )
-from .part_check import Finding
 from .partition import Partition, PartVertices
 from .partitioning import (
     draw_train,
@@ -23,7 +22,7 @@ from .partitioning import (
 )
 from .placement import PlacementReport, describe_placement, place_vertices
 from .report import PartitionReport, describe
-from .verification import Verification, verify_partition
+from .verification import Finding, Verification, verify_partition
 from .writing import write_partition
 
 __all__ = [

@@ -17,10 +17,20 @@ import nanoarrow
 from ...errors import FormatError, MissingDependencyError, how_to_install
 from ...system.units import printable
 from .connection import Connection, quoted, text_literal
-from .dialects import SQLITE_SEEDS, clashing_column, postgresql_value, sqlite_kind, staged_value
 from .location import Location
 from .schema import ForeignKey
-from .sources import Rows, Session, SourceColumn, SourceTable, lookup
+from .sources import (
+    SQLITE_SEEDS,
+    Rows,
+    Session,
+    SourceColumn,
+    SourceTable,
+    clashing_column,
+    lookup,
+    postgresql_value,
+    sqlite_kind,
+    staged_value,
+)
 
 _VIEWS = ("view", "materialized view", "system view")
 # Limit of row numbers, since users may set any rowid.

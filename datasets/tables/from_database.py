@@ -25,11 +25,10 @@ from .builder import build, with_counts
 from .choices import Choice, Filling, Missing, Named, Task, check_choices, named
 from .columns import family
 from .connection import BEYOND_LIMIT, LEAST_LIMIT, Connection, quoted, text_literal
-from .dialects import dated_value, our_error
 from .location import Location, location_of
 from .planning import plan
 from .schema import ForeignKey, Schema, Table, alike
-from .sources import Session, SourceColumn, SourceTable
+from .sources import Session, SourceColumn, SourceTable, dated_value, our_error
 from .task import set_task, with_label
 
 _log = logging.getLogger("pagraph.datasets")

@@ -22,7 +22,7 @@ import click
 
 from .replacing import Settings
 from .session import NUMBERS, Session
-from .summary import Summary, compared
+from .summary import Summary, compared, write_page
 
 # Frames of files in this folder are left out of a script's traceback.
 _HERE = os.path.dirname(os.path.abspath(__file__))
@@ -171,8 +171,6 @@ def compare_runs(count: int, settings: Settings, target: Sequence[str], report: 
     table = compared(sides["theirs"], sides["ours"])
     click.echo(f"\n{table}", err=True)
     if report is not None:
-        from .page import write_page
-
         write_page(report, sides["ours"][-1], [sides["theirs"][-1]], table)
     return 0
 
