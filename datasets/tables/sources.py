@@ -1,4 +1,4 @@
-"""Databases: descriptions of their tables, the interface of an open one, and SQL for their types."""
+"""Databases: descriptions of their tables, the interface of an open one, SQL for their types."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Other libraries' graphs: types of what is taken of them, and edges of networkx's and DGL's."""
+"""Other libraries' graphs: types of what is taken of them; edges of networkx's and DGL's."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ def _check_dgl_edges(graph: Any, etype: tuple[str, str, str], layout: str) -> No
             check_range(f"edge ids of {etype}", csc.edge_ids, csc.num_edges)
 
 
-# -- types of arguments ------------------------------------------------------------------------------
+# -- types of arguments ----------------------------------------------------------------------------
 
 
 class ArrayColumn(Protocol):

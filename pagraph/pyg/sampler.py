@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ..graph.graph import EDGE_TYPE, NODE_TYPE, EdgeType, Graph
-from ..graph.subgraph import Subgraph
+from ..graph.minibatch import Subgraph
 from ..sampling import SubgraphSampler
 from ..sampling.batches import PairNegatives, pair_seeds
 from ..sampling.hard_negatives import HardPairs
@@ -170,7 +170,7 @@ class KeyedSampler(BaseSampler):
 
     Attributes:
         graph: The graph that ``core`` samples.
-        core: The sampler, which draws a :class:`~pagraph.graph.subgraph.Subgraph`.
+        core: The sampler, which draws a :class:`~pagraph.graph.minibatch.Subgraph`.
         is_hetero: Whether samples are by vertex and edge type.
     """
 

@@ -18,7 +18,7 @@ from .times import known_ticks, times_of_bits, widened, window_starts
 
 if TYPE_CHECKING:
     from ..graph.graph import Graph
-    from ..graph.subgraph import Subgraph
+    from ..graph.minibatch import Subgraph
     from .negative import NegativeEnds
     from .sampler import HopSampler
     from .subgraph_sampler import SubgraphSampler

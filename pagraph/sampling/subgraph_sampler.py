@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..graph.subgraph import SampledEdges, Subgraph
+from ..graph.minibatch import SampledEdges, Subgraph
 from ..system.checks import as_flag, as_integer, check_fanout
 from .edge_values import EdgeField, KnownFields
 from .hop import Hop, HopEdges, HopMemory, raise_bad_source
