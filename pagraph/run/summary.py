@@ -276,11 +276,15 @@ def page_text(
     summary: Summary, others: Sequence[Summary] = (), comparison: Table | None = None
 ) -> str:
     """The page as HTML, with names escaped."""
+    advice = summary.advice
+    if comparison is not None:
+        advice = comparison.caption
+        comparison = _bare(comparison)
     page = page_template("pagraph.run").render(
         summary=summary,
         runs=[*others, summary],
-        comparison=None if comparison is None else _bare(comparison),
-        advice=summary.advice if comparison is None else comparison.caption,
+        comparison=comparison,
+        advice=advice,
         percent=percent,
         bare=_bare,
         facts=_facts(),
