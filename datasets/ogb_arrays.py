@@ -16,8 +16,7 @@ from ..graph.mapped import MappedFile
 from ..system.arrays import Array
 from .arrays import array_tensor, file_arrays, left_behind, load_npz, one_column, unread_npz
 from .column_files import MemoryColumn, Scratch
-from .edge_graph import GivenEdges
-from .edge_sort import EdgeColumns
+from .edge_sort import EdgeColumns, GivenEdges
 from .paths import COUNTS
 
 _EDGES = "edge_index"

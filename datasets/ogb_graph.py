@@ -16,8 +16,7 @@ from ..graph.fields import Fields
 from ..graph.graph import EdgeType, Graph
 from ..graph.mapped import spilled
 from .arrays import left_behind, one_column
-from .edge_graph import GivenEdges, copied
-from .edge_sort import InFiles
+from .edge_sort import GivenEdges, InFiles, copied
 from .edges import check_size
 from .ogb_arrays import RawArrays, plain_name
 from .paths import COUNTS, EDGE_INDEX, PARTS

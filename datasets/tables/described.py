@@ -19,15 +19,14 @@ from ...graph.graph import CSC, EdgeType, Graph
 from ...system.arrays import Array
 from ...system.budget import check_fits, reading_room
 from ...system.checks import StrPath
+from ...system.files import load_yaml, named_file
 from ..arrays import array_tensor, bool_mask, has_ending, read_array
 from ..manifest import take
 from ..numbers import WIDE, NumberColumn, NumberField, tensor_of
 from ..paths import TEXTS
 from ..text_blocks import cut, read_blocks
-from ..yaml_file import load_yaml, named_file
 from .columns import family
-from .connection import Connection, quoted
-from .numbering import padded_words
+from .connection import Connection, padded_words, quoted
 from .parquet import columns_side_by_side, parquet_table
 from .schema import Table
 from .text import (

@@ -14,7 +14,7 @@ from ..graph.graph import EDGE_TYPE, NODE_TYPE, EdgeType, Graph
 from ..graph.minibatch import Subgraph
 from ..sampling import SubgraphSampler
 from ..sampling.batches import PairNegatives, pair_seeds
-from ..sampling.hard_negatives import HardPairs
+from ..sampling.negative import HardPairs
 from ..sampling.sampler import own_fields
 from ..sampling.times import one_kind
 from ..sampling.trees import check_time_fields

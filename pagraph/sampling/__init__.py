@@ -2,12 +2,11 @@
 
 from .block_sampler import BlockSampler, NeighborSampler
 from .edge_batches import EdgeBatches
-from .hard_negatives import HardNegatives
 from .hgt import HGTSampler
 from .induced import ClusterSampler
 from .labor import LaborSampler
 from .layerwise import LayerSampler
-from .negative import GlobalUniformNegatives, UniformNegatives
+from .negative import GlobalUniformNegatives, HardNegatives, UniformNegatives
 from .saint import SaintSampler
 from .subgraph_sampler import ShaDowSampler, SubgraphSampler
 from .walks import RandomWalks, Walks

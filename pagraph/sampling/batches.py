@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ..seeds.keys import derive_key
-from .hard_negatives import HardPairs
+from .negative import HardPairs
 from .sampler import MiniBatchSampler
 from .times import known_ticks, times_of_bits, widened, window_starts
 

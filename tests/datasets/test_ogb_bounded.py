@@ -10,7 +10,7 @@ from test_bounded import little, same_folders  # noqa: F401  (a fixture)
 
 from pagraph import FormatError
 from pagraph.datasets import arrays as readers
-from pagraph.datasets import edge_graph, import_graph, ogb_graph, read_graph, write_graph
+from pagraph.datasets import edge_sort, import_graph, ogb_graph, read_graph, write_graph
 
 MIB = 2**20
 NODES, EDGES = 90, 700
@@ -21,7 +21,7 @@ RELATIONS = [("author", "writes", "paper"), ("paper", "cites", "paper"), ("paper
 @pytest.fixture(autouse=True)
 def blocks(monkeypatch):
     """So few rows at a time that there are many blocks."""
-    for module in (ogb_graph, edge_graph):
+    for module in (ogb_graph, edge_sort):
         monkeypatch.setattr(module, "_BLOCK_ROWS", 64)
     monkeypatch.setattr(readers, "_BLOCK_BYTES", 256)
 
