@@ -66,7 +66,7 @@ class CutEdges:
 
     def measure(self, owner: Int32Array) -> float:
         """Edges whose ends have different owners."""
-        from . import _kernels
+        from . import _placement
 
         graph = self._partition.graph
         rows = self._partition.numbering.rows
@@ -75,7 +75,7 @@ class CutEdges:
         for edge_type in graph.edge_types:
             sources = rows(edge_type[0])
             targets = rows(edge_type[2])
-            loops += _kernels.count_ends(
+            loops += _placement.count_ends(
                 *graph.csc_of(edge_type).arrays,
                 owner[sources],
                 owner[targets],
@@ -126,7 +126,7 @@ class FetchedRows:
 
         Both have shape ``(num_nodes, num_parts)``.
         """
-        from . import _kernels
+        from . import _placement
 
         shape = (len(owner), self._num_parts)
         # Seeds are read as well, by the part that owns them.
@@ -139,7 +139,7 @@ class FetchedRows:
                 csc = self._graph.csc_of(edge_type)
                 sources = self._numbering.rows(edge_type[0])
                 targets = self._numbering.rows(edge_type[2])
-                _kernels.push_draws(*csc.arrays, draws[targets], number, found[sources])
+                _placement.push_draws(*csc.arrays, draws[targets], number, found[sources])
             total += found
             draws = found
         # The same for all parts, and not rounded: otherwise a search would save batches, not rows.
@@ -152,7 +152,7 @@ class FetchedRows:
 
     def costs(self) -> Float32Array:
         """What a vertex reads from others as a seed, less what its part reads of its row."""
-        from . import _kernels
+        from . import _placement
 
         assert self._measured is not None and self._owner is not None
         reads, marginal = self._measured
@@ -166,7 +166,7 @@ class FetchedRows:
                 csc = self._graph.csc_of(edge_type)
                 sources = self._numbering.rows(edge_type[0])
                 targets = self._numbering.rows(edge_type[2])
-                _kernels.pull_costs(*csc.arrays, costs[sources], number, more[targets])
+                _placement.pull_costs(*csc.arrays, costs[sources], number, more[targets])
             costs = more
         # As a seed it fetches from other parts. As a row it is fetched by all parts but its own.
         costs *= self._seeds[:, None]

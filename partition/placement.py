@@ -237,7 +237,7 @@ class _Search:
 
     def _turn(self, owner: Int32Array, costs: Float32Array, turn: int) -> Int32Array:
         """The next placement: cheap, and even by prices and by moves."""
-        from . import _kernels
+        from . import _placement
 
         # What a mean vertex has to gain is the unit of the prices; some of them tell.
         some = costs[:: max(1, len(costs) // _SAMPLE)]
@@ -255,7 +255,7 @@ class _Search:
         new = np.empty_like(owner)
         for _ in range(_PRICE_STEPS):
             prices = self._prices / per_weight
-            _kernels.choose_parts(costs, prices, self._weights, inertia, owner, new)
+            _placement.choose_parts(costs, prices, self._weights, inertia, owner, new)
             # Prices fall where there is room again, down to nothing.
             over = self._loads(new) / self._means - 1 - 0.8 * SLACK
             self._prices = np.maximum(0.0, self._prices + unit * over)
@@ -265,7 +265,7 @@ class _Search:
 
     def _repair(self, owner: Int32Array, costs: Float32Array, prices: Float64Array) -> None:
         """Move vertices out of parts above the limits, the cheapest first; changes ``owner``."""
-        from . import _kernels
+        from . import _placement
 
         loads = self._loads(owner)
         for number in range(_REPAIRS):
@@ -279,7 +279,7 @@ class _Search:
                 for part in np.flatnonzero(loads[:, kind] > self._means[kind] + slack[kind]):
                     order = self._cheapest(owner, costs, prices, loads, int(part), int(kind))
                     arrays = (costs, prices, self._weights, _ORDER[: place + 1])
-                    _kernels.shed(order, *arrays, loads, self._limits, kind, enough, owner)
+                    _placement.shed(order, *arrays, loads, self._limits, kind, enough, owner)
 
     def _cheapest(
         self,
@@ -507,13 +507,13 @@ def _reads(
 
 def _between(partition: Partition, owner: Int32Array) -> tuple[int, list[int]]:
     """Number of edges between parts, and each part's number of sources in other parts."""
-    from . import _kernels
+    from . import _placement
 
     csc = partition.merged.csc
     cut = 0
     halos = []
     for part in range(partition.num_parts):
         is_source = np.zeros(len(owner), np.bool_)
-        cut += _kernels.mark_others(*csc.arrays, owner, part, is_source)
+        cut += _placement.mark_others(*csc.arrays, owner, part, is_source)
         halos.append(int(is_source.sum()))
     return cut, halos

@@ -13,7 +13,7 @@ from plain_partition import in_edges, partitions, plain_hops
 from pagraph import Graph
 from pagraph.datasets import citation, rmat, sbm
 from pagraph.partition import (
-    _kernels,
+    _placement,
     describe_placement,
     draw_train,
     partition_graph,
@@ -65,7 +65,7 @@ class TestKernels:
         draws = numbers((graph.num_nodes, partition.num_parts), seed)
         draws[draws < 0.5] = 0  # rows without any draw are skipped
         out = np.zeros_like(draws)
-        _kernels.push_draws(*graph.csc.arrays, draws, fanout, out)
+        _placement.push_draws(*graph.csc.arrays, draws, fanout, out)
         want = np.array(plain_draws(graph, draws.tolist(), fanout), np.float32)
         np.testing.assert_allclose(out, want.reshape(out.shape), rtol=1e-5, atol=1e-6)
 
@@ -75,7 +75,7 @@ class TestKernels:
         graph = partition.graph
         costs = numbers((graph.num_nodes, partition.num_parts), seed)
         out = np.zeros_like(costs)
-        _kernels.pull_costs(*graph.csc.arrays, costs, fanout, out)
+        _placement.pull_costs(*graph.csc.arrays, costs, fanout, out)
         want = np.array(plain_costs(graph, costs.tolist(), fanout), np.float32)
         np.testing.assert_allclose(out, want.reshape(out.shape), rtol=1e-5, atol=1e-6)
 
@@ -89,7 +89,7 @@ class TestKernels:
         inertia = rng.choice([0, 1, np.inf], count).astype(np.float64)
         owner = rng.integers(0, parts, count).astype(np.int32)
         out = np.empty_like(owner)
-        _kernels.choose_parts(costs, prices, weights, inertia, owner, out)
+        _placement.choose_parts(costs, prices, weights, inertia, owner, out)
         for v in range(count):
             total = [costs[v, p] + float(prices[p] @ weights[v]) for p in range(parts)]
             want = owner[v]
@@ -111,7 +111,7 @@ class TestKernels:
         enough = int(limits[1]) - 1
         want = plain_shed(order, costs, prices, weights, checked, limits, enough, owner)
         loads = loads_of(weights, owner, parts)
-        _kernels.shed(order, costs, prices, weights, checked, loads, limits, 1, enough, owner)
+        _placement.shed(order, costs, prices, weights, checked, loads, limits, 1, enough, owner)
         assert owner.tolist() == want
         assert np.array_equal(loads, loads_of(weights, owner, parts))
 
@@ -123,7 +123,7 @@ class TestKernels:
         owner = rng.integers(0, 3, graph.num_nodes).astype(np.int32)
         for part in range(3):
             marked = np.zeros(graph.num_nodes, np.bool_)
-            count = _kernels.mark_others(*graph.csc.arrays, owner, part, marked)
+            count = _placement.mark_others(*graph.csc.arrays, owner, part, marked)
             sources = [
                 u
                 for v, row in enumerate(in_edges(graph))
