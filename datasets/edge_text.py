@@ -31,6 +31,13 @@ from .edge_lines import (
     words_are_header,
 )
 from .edge_rows import Column, EdgeColumn, EdgeRows, Reading
+from .numbers import (
+    FRACTION,
+    integer_columns,
+    number_columns,
+    numbers_of,
+    plain_columns,
+)
 from .tables.connection import LEAST_ROOM, Connection, padded_words, text_literal
 from .tables.text import (
     OtherLinesError,
@@ -45,13 +52,6 @@ from .tables.text import (
     streamed,
     unix_lines,
     whole_lines,
-)
-from .tables.text_numbers import (
-    FRACTION,
-    integer_columns,
-    number_columns,
-    numbers_of,
-    plain_columns,
 )
 from .text_blocks import OpenQuoteError, cut, first_line, is_packed, read_blocks, separator_of
 

@@ -22,7 +22,16 @@ from ...system.checks import StrPath
 from ...system.files import load_yaml, named_file
 from ..arrays import array_tensor, bool_mask, has_ending, read_array
 from ..manifest import take
-from ..numbers import WIDE, NumberColumn, NumberField, tensor_of
+from ..numbers import (
+    MOST_CHARACTERS,
+    WIDE,
+    NoIntegerError,
+    NumberColumn,
+    NumberField,
+    number_columns,
+    numbers_of,
+    tensor_of,
+)
 from ..paths import TEXTS
 from ..text_blocks import cut, read_blocks
 from .columns import family
@@ -39,7 +48,6 @@ from .text import (
     piped,
     unix_lines,
 )
-from .text_numbers import MOST_CHARACTERS, NoIntegerError, number_columns, numbers_of
 
 _IS_INTEGER = re.compile(r"[ \t]*[+-]?[0-9]+[ \t]*")
 
