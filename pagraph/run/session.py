@@ -21,8 +21,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from .frameworks import hook
-from .imports import ImportHook
+from .frameworks import ImportHook, hook
 from .ledger import Ledger
 from .replacing import Replacer, Settings
 from .summary import Summary, write_page
