@@ -39,7 +39,7 @@ _READERS = {
 """Module to its class whose iterators are timed. PyG's loaders inherit torch's."""
 _GIVEN = "_pagraph_given"
 
-Found = Callable[[ModuleSpec], object]
+_Found = Callable[[ModuleSpec], object]
 _Executed = Callable[[ModuleType], object]
 
 
@@ -180,7 +180,7 @@ class ImportHook(MetaPathFinder):
         after: Module to a function to call when its code has run; at once if it has already.
     """
 
-    def __init__(self, before: Mapping[str, Found], after: Mapping[str, _Executed]) -> None:
+    def __init__(self, before: Mapping[str, _Found], after: Mapping[str, _Executed]) -> None:
         self._before = before
         self._after = dict(after)
         # Names that this thread is looking for. Other finders may import modules themselves, and so
