@@ -25,7 +25,7 @@ from torch_geometric.data import HeteroData
 from torch_geometric.nn import HeteroConv, SAGEConv
 
 from pagraph.datasets import open_graph, shop
-from pagraph.datasets.relational import PERIOD
+from pagraph.datasets.random_graphs import PERIOD
 from pagraph.pyg import NeighborLoader, to_pyg
 
 

@@ -54,7 +54,7 @@ def _graph_from_tables() -> Any:
 
 
 def _typed_rows() -> Any:
-    from .datasets.tables.given_columns import typed_rows
+    from .datasets.tables.frames import typed_rows
 
     return typed_rows
 
@@ -90,7 +90,7 @@ def _vertex_clusters() -> Any:
 
 
 def _ogb_graph() -> Any:
-    from .datasets.ogb_objects import graph_of_dataset
+    from .datasets.ogb_graph import graph_of_dataset
 
     return graph_of_dataset
 

@@ -24,10 +24,9 @@ from ..system.files import check_inside, read_small
 from ..system.progress import Progress
 from .dgl_format import NOTES, ORIGINAL_ID, DglNumbering, DglPart, config_of, dgl_part, part_files
 from .manifest import train_digest
-from .part_check import Finding
 from .partition import Numbering, Partition
 from .source import SourceEntry, open_source
-from .verification import Verification
+from .verification import Finding, Verification
 
 _METHOD = "pagraph-"
 _MOST_PARTS = 2**20

@@ -59,9 +59,8 @@ def command(
     end, a table on stderr shows for each loader whether it was replaced, and if not, why, and how
     long the script waited for it.
     """
-    from ..run.compare import compare_runs
     from ..run.replacing import Settings
-    from ..run.script import run_module, run_script
+    from ..run.script import compare_runs, run_module, run_script
     from ..run.session import Session
     from ..system.atomic import check_writable
 
