@@ -20,10 +20,9 @@ from ..system.checks import StrPath
 from ..system.memory import return_freed
 from ..system.progress import Progress, part_of
 from ..system.units import bytes_text
-from .edge_graph import build_graph
 from .edge_parquet import read_parquet
 from .edge_rows import AskedColumns, Column, EdgeColumn, EdgeRows, NotIntegersError, Reading
-from .edge_sort import EdgeColumns, InFiles, append_reverse, sort_edges
+from .edge_sort import EdgeColumns, InFiles, append_reverse, build_graph, sort_edges
 from .edge_text import read_integers, read_words
 from .edges import check_count, check_size, count_nodes, most_nodes
 from .numbers import NumberColumn, NumberField

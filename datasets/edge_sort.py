@@ -1,28 +1,28 @@
-"""Out-of-core CSC: edges go to files by bucket of destinations, and each bucket is sorted."""
+"""CSC and graphs of edges, in memory or out of core: by files of buckets that are each sorted."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from ..errors import FormatError
 from ..graph.csc import CSC, FEW_EDGES
 from ..graph.graph import Graph
 from ..graph.mapped import MappedFile
-from ..system.arrays import Array
 from ..system.atomic import new_folder
 from ..system.budget import work_memory
 from ..system.checks import StrPath
 from ..system.progress import Progress, Ticks, part_of
 from ..system.threads import AHEAD, in_order, usable_cpus
-from .column_files import ColumnFile, Scratch, Store
-from .edges import array_id_dtype, csc_of_pairs, mirror
+from .column_files import ColumnFile, MemoryColumn, Scratch, Store
+from .edges import Ids, array_id_dtype, check_size, count_nodes, csc_of_pairs, mirror
 from .native import Rows, write_into
-
-Ids = Array
 
 LEAST_ROOM = 64 * 2**20
 """Minimal bytes for :func:`sort_edges`."""
@@ -41,6 +41,8 @@ _SORT_ROW_BYTES = 64
 _BUCKET_ROWS = 2**22
 # One open file per bucket and direction; the usual limit of a process is 1,024.
 _MOST_BUCKETS = 256
+# Rows per block, if all may not fit into memory.
+_BLOCK_ROWS = 2**20
 
 
 class EdgeStream(Protocol):
@@ -531,3 +533,89 @@ class _Sort:
 def _counts_up(ids: Ids, first: int) -> bool:
     places = np.arange(first, first + len(ids), dtype=ids.dtype)
     return bool((ids == places).all())
+
+
+@dataclass(frozen=True, eq=False)
+class GivenEdges:
+    """Edges of one type: where they are, their unchecked ends, and their fields."""
+
+    where: str
+    ends: EdgeColumns
+    fields: Mapping[str, Tensor]
+
+    def compressed(
+        self, files: InFiles | None, *, undirected: bool = False
+    ) -> tuple[CSC, dict[str, Tensor]]:
+        """Their CSC and fields.
+
+        If ``undirected``, each edge but self-loops gets a reverse edge with the same rows.
+
+        Raises:
+            FormatError: An id is out of range, or a field has a wrong number of rows.
+        """
+        for name, values in self.fields.items():
+            if len(values) != self.ends.num_edges:
+                raise FormatError(
+                    f"{self.where}: field {name!r} must have a row per edge "
+                    f"({self.ends.num_edges}), got {len(values)}"
+                )
+        check_ends(self.ends, self.where)
+        csc = sort_edges(self.ends, files, mirrored=undirected, numbered=True)
+        fields = dict(self.fields)
+        if undirected:
+            fields = {name: self._both_ways(rows, files) for name, rows in fields.items()}
+        return csc, fields
+
+    def _both_ways(self, rows: Tensor, files: InFiles | None) -> Tensor:
+        """The rows of all edges, then those of the reverse edges."""
+        if files is None:
+            src, dst = self.ends.read(0, self.ends.num_edges)
+            values = rows.numpy()
+            return torch.from_numpy(np.concatenate([values, values[src != dst]]))
+        shape = rows.shape[1:]
+        column = copied(rows, rows.dtype, files)
+        count = append_reverse(self.ends, column, math.prod(shape))
+        return column.mapped().reshape(count, *shape)
+
+
+def copied(rows: Tensor, dtype: torch.dtype, files: InFiles) -> Store:
+    """A copy of all rows in another dtype."""
+    as_numpy = torch.empty(0, dtype=dtype, device="cpu").numpy().dtype
+    column = files.scratch.column(as_numpy)
+    for begin in range(0, len(rows), _BLOCK_ROWS):
+        block = rows[begin : begin + _BLOCK_ROWS]
+        column.append(block.to(dtype).numpy().reshape(-1))
+    return column
+
+
+def build_graph(
+    path: StrPath,
+    src: Ids,
+    dst: Ids,
+    num_nodes: int | None,
+    *,
+    edata: Mapping[str, Tensor] | None = None,
+    undirected: bool = False,
+    files: InFiles | None = None,
+) -> Graph:
+    """Build the graph of edges, with reverse edges if ``undirected``.
+
+    Args:
+        path: The file, for errors.
+        src: Source ids.
+        dst: Target ids.
+        num_nodes: Number of vertices. Default: the largest id plus 1.
+        edata: Edge fields in the file's order; a reverse edge gets the same rows.
+        undirected: Add the reverse of each edge but self-loops.
+        files: For edges larger than memory. Default: all is in memory.
+
+    Raises:
+        FormatError: Ids are not below ``num_nodes``, a field has another length, or the vertices do
+            not fit into memory.
+    """
+    count = count_nodes(path, src, dst) if num_nodes is None else num_nodes
+    check_size(path, count)
+    ends = EdgeColumns(count, MemoryColumn.of(src), MemoryColumn.of(dst))
+    edges = GivenEdges(str(path), ends, edata or {})
+    csc, fields = edges.compressed(files, undirected=undirected)
+    return Graph(csc, edata=fields)

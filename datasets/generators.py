@@ -89,7 +89,7 @@ def rmat(
     _check_quadrants(probabilities, noise)
     from .edge_sort import write_bounded
     from .edges import check_simple
-    from .rmat_graphs import RmatEdges, rmat_fields
+    from .random_graphs import RmatEdges, rmat_fields
 
     edges = RmatEdges.of(scale, count, probabilities, noise, seed)
     fields = rmat_fields(2**scale, num_features, feature_dtype, num_classes, fractions, seed)
@@ -164,7 +164,7 @@ def sbm(
     It is undirected, with both directions stored. A vertex's features are its class centroid plus
     noise. A share ``feature_noise`` of the vertices gets the centroid of a random class instead. So
     the accuracy from features alone is at most ``1 - feature_noise + feature_noise / num_classes``.
-    The neighbours tell the rest.
+    The rest can be learned from the neighbours.
 
     Args:
         num_nodes: Number of vertices.
@@ -195,9 +195,9 @@ def sbm(
     _check_model(num_classes, homophily, exponent, feature_noise)
     check_fractions(fractions)
     from ..seeds.keys import derive_key
-    from .block_models import Blocks, draw_edges, noisy_features, power_weights
     from .edges import drop_repeats, graph_of, mirror
     from .random_fields import label_rows, mask_rows
+    from .random_graphs import Blocks, draw_edges, noisy_features, power_weights
 
     labels = label_rows(num_nodes, num_classes, derive_key(seed, 0))[:]
     blocks = Blocks.of(labels, power_weights(num_nodes, exponent, derive_key(seed, 1)), num_classes)
@@ -303,8 +303,8 @@ def citation(
     check_fractions(fractions)
     from ..graph.graph import Graph
     from ..seeds.keys import derive_key
-    from .block_models import Blocks, citation_edges, noisy_features, power_weights
     from .random_fields import label_rows, mask_rows
+    from .random_graphs import Blocks, citation_edges, noisy_features, power_weights
 
     labels = {}
     blocks = {}
@@ -380,8 +380,8 @@ def shop(
     ======== =====================================================================================
 
     The edge types are customer/made/purchase, purchase/made_by/customer, product/sold_in/purchase,
-    purchase/of/product, and customer/asked/task, without reverse: a question tells nothing. Edge
-    ``i`` is the foreign key of row ``i``.
+    purchase/of/product, and customer/asked/task, without reverse: a question holds no information.
+    Edge ``i`` is the foreign key of row ``i``.
 
     Args:
         num_customers: Number of customers.
@@ -410,7 +410,7 @@ def shop(
     num_features = as_integer("num_features", num_features, least=1)
     if not 0.5 <= persistence <= 1:
         raise ValueError(f"persistence must be in [0.5, 1], got {persistence}")
-    from .relational import draw_shop
+    from .random_graphs import draw_shop
 
     return draw_shop(
         num_customers,

@@ -13,13 +13,13 @@ from ..errors import FormatError
 from ..graph.csc import id_range
 from ..graph.graph import CSC, EDGE_TYPE, NODE_TYPE, EdgeType, Graph
 from ..system.checks import StrPath
+from ..system.files import load_yaml, named_file
 from .arrays import map_or_read, read_array
 from .edge_rows import EdgeRows, Reading
 from .edge_text import read_integers
 from .edges import check_size
 from .manifest import take, take_count, take_name, take_optional
 from .paths import METADATA
-from .yaml_file import load_yaml, named_file
 
 _SETS = {"train_set": "train_mask", "validation_set": "val_mask", "test_set": "test_mask"}
 _SEEDS = ("seeds", "seed_nodes")  # since DGL 2.2, and before

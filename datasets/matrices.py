@@ -27,8 +27,8 @@ from .arrays import (
     one_column,
     unread_npz,
 )
-from .edge_graph import build_graph
 from .edge_rows import EdgeColumn, EdgeRows, Reading
+from .edge_sort import build_graph
 from .edge_text import read_integers
 from .edges import check_count, check_size
 from .numbers import NumberField, number_array

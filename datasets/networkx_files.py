@@ -19,7 +19,7 @@ from ..system.budget import reading_room
 from ..system.checks import StrPath
 from ..system.files import bounded, open_plain
 from ..system.units import one_line
-from .edge_graph import build_graph
+from .edge_sort import build_graph
 from .original_ids import id_field
 
 _OBJECT_BYTES = 50

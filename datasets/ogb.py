@@ -22,9 +22,8 @@ from ..system.progress import Progress
 from ..system.torch_file import load_saved
 from .arrays import left_behind, one_column
 from .column_files import Scratch
-from .edge_graph import GivenEdges
 from .edge_rows import EdgeRows, Reading
-from .edge_sort import EdgeColumns, InFiles
+from .edge_sort import EdgeColumns, GivenEdges, InFiles
 from .edge_text import read_integers
 from .ogb_arrays import RawArrays
 from .ogb_graph import LINKS_LEFT, SETS, graph_of, set_masks

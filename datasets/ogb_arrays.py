@@ -14,11 +14,9 @@ from ..errors import FormatError
 from ..graph.graph import EDGE_TYPE, NODE_TYPE, EdgeType
 from ..graph.mapped import MappedFile
 from ..system.arrays import Array
-from .arrays import array_tensor, left_behind, load_npz, one_column, unread_npz
+from .arrays import array_tensor, file_arrays, left_behind, load_npz, one_column, unread_npz
 from .column_files import MemoryColumn, Scratch
-from .edge_graph import GivenEdges
-from .edge_sort import EdgeColumns
-from .npz_file import file_arrays
+from .edge_sort import EdgeColumns, GivenEdges
 from .paths import COUNTS
 
 _EDGES = "edge_index"

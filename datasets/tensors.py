@@ -17,8 +17,7 @@ from ..graph.graph import Graph
 from ..system.checks import StrPath
 from ..system.torch_file import load_saved
 from .arrays import array_tensor, left_behind, load_npz, map_or_read, one_column, unread_npz
-from .edge_graph import build_graph
-from .edge_sort import InFiles
+from .edge_sort import InFiles, build_graph
 from .edges import check_count, count_nodes
 from .paths import EDGE_INDEX, PARTS
 

@@ -1,8 +1,9 @@
 """From a database to predictions in time: will an order be returned?
 
-Tables become vertex types, foreign keys edge types, rows of `orders` the task: the latest are for
-testing, and batches hold what was known when their orders were placed. Some users return nine of
-ten orders, others one, and order other sizes. No model is right in more than 90 % of the cases.
+Tables become vertex types and foreign keys edge types. The rows of `orders` are the task: the
+latest are for testing, and batches hold only what was known when the orders were placed. Some users
+return nine of ten orders, others one in ten, and the two groups order different sizes. No model can
+be right in more than 90 % of the cases.
 
     python examples/database.py [postgresql://USER@HOST/NAME]
 """

@@ -1,14 +1,14 @@
-"""A deep GraphSAGE on subgraphs: ShaDow, Cluster-GCN and GraphSAINT, the latter two as DGL's
-examples/pytorch/cluster_gcn/cluster_gcn.py and examples/pytorch/graphsaint/train_sampling.py do it.
+"""A deep GraphSAGE on subgraphs: ShaDow, Cluster-GCN and GraphSAINT, the latter two as in DGL's
+examples/pytorch/cluster_gcn/cluster_gcn.py and examples/pytorch/graphsaint/train_sampling.py.
 
-The first import is all that a script for DGL's own loader has to change:
+A script for DGL's own loader only has to change its first import:
 
     -from dgl.dataloading import DataLoader
     +from pagraph.dgl import DataLoader
 
-A batch is one subgraph, on which a model of any depth runs: with ShaDow that around the seeds,
-which alone are learned from; with Cluster-GCN some clusters that METIS found; with GraphSAINT the
-vertices of random walks.
+A batch is one subgraph, on which a model of any depth runs. With ShaDow it is the neighbourhood of
+the seeds, and only the seeds are trained on; with Cluster-GCN, a few clusters that METIS found;
+with GraphSAINT, the vertices of random walks.
 
     python examples/dgl_subgraphs.py [FOLDER] [--sampler shadow|cluster|saint] [--epochs 8]
 """
@@ -52,7 +52,7 @@ class SAGE(nn.Module):
 
 
 def subgraphs(graph: NodeGraph, nodes: torch.Tensor, name: str, options: argparse.Namespace):
-    """The loader, and what a batch says: its subgraph, and which of its vertices to learn from."""
+    """The loader, and a function from a batch to its subgraph and the vertices to train on."""
     settings = {"device": options.device, "shuffle": True}
     if name == "shadow":
         sampler = ShaDowKHopSampler([10, 5], prefetch_node_feats=COLUMNS)
@@ -72,7 +72,7 @@ def subgraphs(graph: NodeGraph, nodes: torch.Tensor, name: str, options: argpars
 
 @torch.no_grad()
 def evaluate(model: SAGE, graph: NodeGraph, part: str):
-    """Share of the vertices of a part whose class is predicted right from the whole graph."""
+    """Share of a set's vertices whose class is predicted correctly from the whole graph."""
     model.eval()
     mask = graph.ndata[f"{part}_mask"]
     predicted = model(graph, graph.ndata["feat"]).argmax(dim=1)

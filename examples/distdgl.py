@@ -1,14 +1,14 @@
-"""DistDGL, DGL's own distributed engine, on parts that pagraph made, with a loader that reads ahead.
+"""DistDGL, DGL's distributed engine, on parts made by pagraph, with a loader that reads ahead.
 
-Make the parts with `pagraph.partition.write_dgl`, and run the script by DGL's tools/launch.py,
-which starts on every machine a server that keeps the machine's part, and trainers that train on
-that part's training vertices:
+Make the parts with `pagraph.partition.write_dgl`, and run the script with DGL's tools/launch.py. On
+every machine it starts a server that holds the machine's part, and trainers that train on that
+part's training vertices:
 
     python launch.py --workspace . --num_trainers 1 --num_servers 1 --num_samplers 0 \\
         --part_config PARTS/graph.json --ip_config ip_config.txt "python examples/distdgl.py
         PARTS/graph.json"
 
-With one part it runs as it is, without servers (DGL's standalone mode):
+With a single part the script runs without servers (DGL's standalone mode):
 
     python examples/distdgl.py PARTS/graph.json [--ip-config FILE] [--epochs 10]
 """
@@ -83,7 +83,7 @@ def train(graph, model, options, meeting):
 
 @torch.no_grad()
 def evaluate(graph, model, options):
-    """How many of this trainer's test vertices are classified right, and how many it has."""
+    """Number of this trainer's test vertices that are classified correctly, and of all of them."""
     right = total = 0
     for _, _, blocks in loader(graph, "test", options):
         labels = blocks[-1].dstdata["label"]

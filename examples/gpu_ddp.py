@@ -1,11 +1,11 @@
-"""GraphSAGE of PyG's layers on several GPUs: a process for each, all of them on one graph in shared
+"""GraphSAGE with PyG's layers on several GPUs: one process per GPU, all on one graph in shared
 memory.
 
-Every process loads its own part of the seeds onto its own GPU with a cache of its own, and the
-gradients are averaged; the graph and its rows are in host memory once, and each process pins them
-where they are. Processes talk by NCCL; with fewer GPUs than processes all run on the CPU, and talk
-by gloo. To divide the graph as well, so that no process reads another's rows, see
-docs/partition.md; for a script with DGL's layers examples/multiprocess_training.py.
+Every process loads its share of the seeds onto its own GPU, with its own cache, and the gradients
+are averaged. The graph and its rows are in host memory once, and each process pins them in place.
+Processes communicate through NCCL. With fewer GPUs than processes, all run on the CPU and
+communicate through gloo. To also divide the graph, so that no process reads another's rows, see
+docs/partition.md; for a script with DGL's layers see examples/multiprocess_training.py.
 
     python examples/gpu_ddp.py [FOLDER] [--processes 2] [--epochs 5]
 """
@@ -40,8 +40,8 @@ class SAGE(nn.Module):
 
 
 def load(graph, ids, device, options, shuffle=False):
-    """This process's part of the seeds, in each epoch another: equally many for all, so that none
-    waits for a gradient that nobody sends."""
+    """This process's share of the seeds, a new one in each epoch. All shares are equal, so that no
+    process waits for a gradient that never comes."""
     samples_there = device.type == "cuda" and importlib.util.find_spec("triton") is not None
     return Loader(
         graph,
@@ -61,8 +61,8 @@ def load(graph, ids, device, options, shuffle=False):
 
 @torch.no_grad()
 def evaluate(model, graph, ids, device, options):
-    """Test vertices of this process that are classified right, and how many it has: where they do
-    not divide, one is counted twice."""
+    """Number of this process's test vertices that are classified correctly, and of all of them. If
+    they cannot be split evenly, one is counted twice."""
     loader, counts = (
         load(graph, ids, device, options),
         torch.zeros(2, dtype=torch.int64, device=device),

@@ -1,10 +1,9 @@
-"""GraphSAGE of PyG's layers on a GPU that loads for itself: it samples, it reads rows, and it
-trains, side by side.
+"""GraphSAGE with PyG's layers on a GPU that also samples and reads rows, while it trains.
 
-Where there is a CUDA device and Triton, the graph is sampled on it, the rows that are read most are
-cached on it, and the others are read by it straight from host memory. Without one the same script
-samples and trains on the CPU, with the same batches. At the end it prints what was cached, how each
-field travelled and where the time went.
+With a CUDA device and Triton, the device samples the graph, caches the most-read rows, and reads
+the others straight from host memory. Without a device the same script samples and trains on the
+CPU, with the same batches. At the end it prints what was cached, how each field was transferred and
+where the time went.
 
 Run it on a graph folder, or without arguments on a generated block-model graph:
 
@@ -57,7 +56,7 @@ def load(graph, ids, options, device, shuffle=False):
 
 @torch.no_grad()
 def evaluate(model, graph, ids, options, device):
-    """Share of `ids` whose class is predicted right, from a sample of their neighbours."""
+    """Share of `ids` whose class is predicted correctly, from a sample of their neighbours."""
     model.eval()
     loader, right = (
         load(graph, ids, options, device),

@@ -1,11 +1,11 @@
 """The whole training step as one CUDA graph: forward, backward and optimizer are one replay.
 
-A step of a small model is hundreds of launches, which Python makes more slowly than a GPU runs
+A step of a small model is hundreds of launches, which Python issues more slowly than a GPU runs
 them. With `shapes="fixed"` all batches of the loader have the same sizes, so that the step can be
-recorded once and replayed: `pagraph.WholeStep` does that. The step must never make the host wait, nor select
-by a mask: losses leave padding out by its label, -100.
+recorded once and replayed: `pagraph.WholeStep` does that. The step must never make the host wait,
+nor index by a mask: losses ignore padding by its label, -100.
 
-Without a CUDA device the same script trains on the CPU, each step as it is.
+Without a CUDA device the same script trains on the CPU, with eager steps.
 
 Run it on a graph folder, or without arguments on a generated block-model graph:
 
@@ -59,7 +59,7 @@ def load(graph, ids, options, device, shuffle=False):
 
 @torch.no_grad()
 def evaluate(model, graph, ids, options, device):
-    """Share of `ids` whose class is predicted right, from a sample of their neighbours."""
+    """Share of `ids` whose class is predicted correctly, from a sample of their neighbours."""
     model.eval()
     loader = load(graph, ids, options, device)
     right = torch.zeros((), dtype=torch.int64, device=device)

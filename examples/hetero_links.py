@@ -1,10 +1,10 @@
-"""Which paper cites which: link prediction on a graph of several types with the core loader and
+"""Predict which papers cite each other: link prediction on a heterograph with the core loader and
 plain torch.
 
 PyG's counterpart is examples/hetero/hetero_link_pred.py, DGL's is examples/pytorch/rgcn/link.py.
-The model is that of hetero_loader.py. Every batch holds some citations, as many random pairs, and
-the sampled neighbourhood of their ends without these citations, which would give the answer away. A
-tenth of all citations is held out.
+The model is that of hetero_loader.py. Every batch holds some citations, the same number of random
+pairs, and the sampled neighbourhood of their ends. The batch's own citations, which would give the
+answer away, are excluded from it. A tenth of all citations is held out.
 
     python examples/hetero_links.py [--epochs 6]
 """
@@ -25,7 +25,8 @@ CITES = ("paper", "cites", "paper")
 
 
 def split(graph):
-    """The graph without a tenth of its citations, and these, shape ``(2, number)``."""
+    """The graph without a tenth of its citations, and the held-out citations, shape ``(2,
+    number)``."""
     cites, papers = graph.csc_of(CITES), graph.num_nodes_of("paper")
     src, dst = cites.ends_at(cites.positions_of(torch.randperm(cites.num_edges)))
     held_out = cites.num_edges // 10

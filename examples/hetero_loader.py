@@ -1,5 +1,5 @@
-"""A relational graph network on a graph of several types with the core loader and plain torch:
-neither DGL nor PyG.
+"""A relational graph network on a heterograph with the core loader and plain torch, without DGL and
+PyG.
 
 PyG's counterpart is examples/hetero/to_hetero_mag.py, DGL's is
 examples/pytorch/rgcn/entity_sample.py; with their layers see pyg_hetero.py and rgcn_hetero.py.
@@ -69,7 +69,7 @@ class Model(nn.Module):
 
 @torch.no_grad()
 def evaluate(model: Model, graph: Graph, papers: torch.Tensor):
-    """Share of papers whose field of study is predicted right from all of their neighbours."""
+    """Share of papers whose field of study is predicted correctly from all of their neighbours."""
     model.eval()
     right = 0
     for batch in Loader(

@@ -1,8 +1,9 @@
 """GraphSAGE in plain JAX, fed by pagraph's loader: compiled once, for all batches of all epochs.
 
-JAX compiles a function anew for every shape that it meets, and sampled batches never have the same.
-With `shapes="fixed"` they do. Batches come as torch tensors and go to JAX by DLPack, without a
-copy on the CPU. Padding has edges of its own and the label -100, which the loss leaves out.
+JAX recompiles a function for every new shape, and sampled batches all differ in shape. With
+`shapes="fixed"` they have the same one. Batches are torch tensors and are passed to JAX through
+DLPack, without a copy on the CPU. Padding has separate edges and the label -100, which the loss
+ignores.
 
 Run it on a graph folder, or without arguments on a generated block-model graph:
 
@@ -53,7 +54,7 @@ def forward(layers, x, edges, counts):
 
 
 def loss_of(layers, x, edges, counts, labels):
-    """Mean cross-entropy of the seeds, and how many of them are right."""
+    """Mean cross-entropy of the seeds, and how many of them are classified correctly."""
     logits = forward(layers, x, edges, counts)
     is_seed = labels >= 0
     chosen = jnp.take_along_axis(jax.nn.log_softmax(logits), jnp.maximum(labels, 0)[:, None], 1)

@@ -1,13 +1,13 @@
-"""A GCN on layer-wise samples: LADIES, as DGL's examples/pytorch/labor/train_lightning.py uses it
-with a ladies_sampler.py of its own; here the sampler is pagraph's, and works with either loader.
+"""A GCN on layer-wise samples: LADIES, as in DGL's examples/pytorch/labor/train_lightning.py, which
+has its own ladies_sampler.py. Here the sampler is pagraph's, and works with either loader.
 
-The first import is all that a script for DGL's own loader has to change:
+A script for DGL's own loader only has to change its first import:
 
     -from dgl.dataloading import DataLoader
     +from pagraph.dgl import DataLoader
 
-Neighbour sampling draws for each vertex, so that batches grow with every layer; layer-wise sampling
-draws a number of vertices for the layer. A block's edges carry weights with which a sum over them
+Neighbour sampling draws for each vertex, so batches grow with every layer; layer-wise sampling
+draws a fixed number of vertices per layer. A block's edges have weights: the weighted sum over them
 estimates the mean over all neighbours.
 
     python examples/layerwise_gcn.py [FOLDER] [--method ladies|fastgcn] [--sizes 2500,1500]
@@ -59,8 +59,8 @@ def sampler_of(sizes, method):
 
 @torch.no_grad()
 def evaluate(model, graph, nodes, device):
-    """Share of `nodes` that are classified right from all of their neighbours: nothing is left out
-    of a layer."""
+    """Share of `nodes` that are classified correctly from all of their neighbours: no vertex is
+    left out of a layer."""
     loader = DataLoader(
         graph, nodes, sampler_of([graph.num_nodes()] * 2, "ladies"), device=device, batch_size=1024
     )

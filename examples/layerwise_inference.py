@@ -1,16 +1,16 @@
-"""Full-neighbour inference layer by layer, as DGL's
+"""Full-neighbour inference layer by layer, as in DGL's
 examples/pytorch/graphsage/lightning/node_classification.py and
-examples/multigpu/node_classification_sage.py do it.
+examples/multigpu/node_classification_sage.py.
 
-The first import is all that a script for DGL's own loader has to change:
+A script for DGL's own loader only has to change its first import:
 
     -from dgl.dataloading import DataLoader
     +from pagraph.dgl import DataLoader
 
-The neighbourhood of a batch grows with every layer; computing one layer for all vertices before the
-next needs only one hop. The column that the loader prefetches is replaced after each layer, under
-the same loader: a batch always has the values that the graph holds now. The result equals one
-forward pass over the whole graph.
+The neighbourhood of a batch grows with every layer. If one layer is computed for all vertices
+before the next, one hop is enough. The column that the loader prefetches is replaced after each
+layer, with the same loader: a batch always has the values that the graph holds now. The result
+equals one forward pass over the whole graph.
 
     python examples/layerwise_inference.py [FOLDER] [--epochs 12]
 """
@@ -90,7 +90,7 @@ def infer(graph, model, device):
 
 @torch.no_grad()
 def sampled_accuracy(graph, model, nodes, device):
-    """Share of `nodes` that are classified right from sampled neighbours."""
+    """Share of `nodes` that are classified correctly from sampled neighbours."""
     sampler = NeighborSampler(
         [10] * len(model.layers), prefetch_node_feats=["feat"], prefetch_labels=["label"]
     )

@@ -1,7 +1,7 @@
-"""Node classification with PyTorch Lightning: GraphSAGE on sampled neighbours, the loader's numbers
-in Lightning's log.
+"""Node classification with PyTorch Lightning: GraphSAGE on sampled neighbours, with the loader's
+statistics in Lightning's log.
 
-One import is all that a data module for PyG's own loader has to change:
+A data module for PyG's own loader only has to change one import:
 
     -from torch_geometric.loader import NeighborLoader
     +from pagraph.pyg import NeighborLoader
@@ -24,7 +24,7 @@ from pagraph.pyg import NeighborLoader, to_pyg
 
 
 class Data(lightning.LightningDataModule):
-    """Loaders of the three vertex sets; Lightning saves the training loader's place in its
+    """Loaders of the three vertex sets; Lightning saves the training loader's position in its
     checkpoints."""
 
     def __init__(self, data, fanout, batch_size):

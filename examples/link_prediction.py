@@ -1,15 +1,15 @@
-"""Link prediction with GraphSAGE on sampled edges, as DGL's examples/pytorch/graphsage/link_pred.py
-does it.
+"""Link prediction with GraphSAGE on sampled edges, as in DGL's
+examples/pytorch/graphsage/link_pred.py.
 
-The first import is all that a script for DGL's own loader has to change:
+A script for DGL's own loader only has to change its first import:
 
     -from dgl.dataloading import DataLoader
     +from pagraph.dgl import DataLoader
 
-Every batch holds some edges, as many pairs drawn at random, and the sampled neighbourhood of their
-ends; the edges of the batch and their reverses are left out of it, since they would give the answer
-away. A tenth of the edges of a generated block-model graph is held out; what counts is how often
-the model ranks one of them above a random pair.
+Every batch holds some edges, the same number of random pairs, and the sampled neighbourhood of
+their ends. The edges of the batch and their reverses are excluded from it, since they would give
+the answer away. A tenth of the edges of a generated block-model graph is held out. The score is how
+often the model ranks a held-out edge above a random pair.
 
     python examples/link_prediction.py [--epochs 12]
 """
@@ -58,10 +58,10 @@ def score(graph: dgl.DGLGraph, embedding: torch.Tensor):
 
 
 def split(num_vertices: int, test_share: float):
-    """A graph of both directions of most edges of a block-model graph, and the two ends of the
-    rest.
+    """A graph with both directions of most edges of a block-model graph, and the ends of the other
+    edges.
 
-    Edge i and edge i + E / 2 are each other's reverse.
+    Edge i is the reverse of edge i + E / 2.
     """
     whole = sbm(num_vertices, num_features=32, homophily=0.9, num_classes=20)
     src, dst = whole.csc.indices.long(), whole.csc.destinations().long()

@@ -1,14 +1,14 @@
-"""Data-parallel GraphSAGE in several processes, as DGL's
-examples/multigpu/node_classification_sage.py does it.
+"""Data-parallel GraphSAGE in several processes, as in DGL's
+examples/multigpu/node_classification_sage.py.
 
-The first import is all that a script for DGL's own loader has to change:
+A script for DGL's own loader only has to change its first import:
 
     -from dgl.dataloading import DataLoader
     +from pagraph.dgl import DataLoader
 
-Every process trains a copy of the model on its part of the batches and the gradients are averaged;
-all make equally many batches, so that none waits for ever. Processes share the graph's memory and
-talk by gloo on CPUs, by NCCL on GPUs.
+Every process trains a copy of the model on its share of the batches, and the gradients are
+averaged. All processes make the same number of batches, so that none waits forever. They share the
+graph's memory, and communicate through gloo on CPUs and NCCL on GPUs.
 
     python examples/multiprocess_training.py [FOLDER] [--processes 2] [--epochs 12]
 """
@@ -49,7 +49,7 @@ class SAGE(nn.Module):
 
 
 def loader_of(graph, part, device, **options):
-    """Loads this process's part of the vertices that `part` names."""
+    """Loads this process's share of the vertices that `part` names."""
     nodes = graph.ndata[f"{part}_mask"].nonzero().squeeze(1)
     sampler = NeighborSampler([10, 10], prefetch_node_feats=["feat"], prefetch_labels=["label"])
     return DataLoader(graph, nodes, sampler, device=device, use_ddp=True, **options)
@@ -57,7 +57,7 @@ def loader_of(graph, part, device, **options):
 
 @torch.no_grad()
 def evaluate(model, graph, device):
-    """Number of this process's test vertices that are classified right, and of all of them."""
+    """Number of this process's test vertices that are classified correctly, and of all of them."""
     right = total = 0
     for _, _, blocks in loader_of(graph, "test", device, batch_size=1024):
         predicted = model(blocks, blocks[0].srcdata["feat"]).argmax(dim=1)
@@ -97,7 +97,7 @@ def train(rank, graph, device, options):
 
 
 def run(rank, meeting, graph, options, counts):
-    """One process; writes what it found into its row of `counts`, which all share."""
+    """One process; writes its results into its row of `counts`, which all processes share."""
     warnings.simplefilter("ignore")  # DGL's advice on CPU affinity
     cuda = torch.cuda.device_count() >= options.processes
     device = torch.device("cuda", rank) if cuda else torch.device("cpu")

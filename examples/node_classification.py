@@ -1,7 +1,7 @@
-"""Node classification with GraphSAGE on sampled neighbours, as DGL's
-examples/pytorch/graphsage/node_classification.py does it.
+"""Node classification with GraphSAGE on sampled neighbours, as in DGL's
+examples/pytorch/graphsage/node_classification.py.
 
-The first import is all that a script for DGL's own loader has to change:
+A script for DGL's own loader only has to change its first import:
 
     -from dgl.dataloading import DataLoader
     +from pagraph.dgl import DataLoader
@@ -44,7 +44,7 @@ class SAGE(nn.Module):
 
 
 def evaluate(model: SAGE, graph: NodeGraph, nodes: torch.Tensor, device: torch.device):
-    """Share of `nodes` whose class is predicted right from all of their neighbours."""
+    """Share of `nodes` whose class is predicted correctly from all of their neighbours."""
     sampler = MultiLayerFullNeighborSampler(
         2, prefetch_node_feats=["feat"], prefetch_labels=["label"]
     )

@@ -1,14 +1,14 @@
-"""GraphSAGE for heterographs in several processes, each on a part that holds all that its training
-papers reach.
+"""GraphSAGE for heterographs in several processes, each on a part that holds everything its
+training papers reach.
 
 PyG's examples/multi_gpu/distributed_sampling.py gives every process the whole graph. Here each
-opens its own part and asks no other for a vertex, an edge or a row; only gradients are exchanged.
-The loader is as on a whole graph:
+opens its own part, and never asks another process for a vertex, an edge or a row; only gradients
+are exchanged. The loader is used as on a whole graph:
 
     -from torch_geometric.loader import NeighborLoader
     +from pagraph.pyg import NeighborLoader
 
-The graph is one of papers, authors and institutions; parts are written to a temporary folder:
+The graph has papers, authors and institutions; parts are written to a temporary folder:
 
     python examples/partition_heterograph.py [FOLDER] [--processes 2] [--epochs 6]
 """
@@ -65,7 +65,7 @@ class HeteroSAGE(nn.Module):
 
 
 def correct(model, data, papers):
-    """Number of papers whose field of study is predicted right from all of their neighbours."""
+    """Number of papers whose field of study is predicted correctly from all of their neighbours."""
     right = 0
     with torch.no_grad():
         for batch in NeighborLoader(data, [-1, -1], input_nodes=("paper", papers), batch_size=1024):
@@ -76,7 +76,8 @@ def correct(model, data, papers):
 
 
 def run(rank, meeting, parts, options, counts):
-    """One process, on its part; writes what it found into its row of `counts`, which all share."""
+    """One process, on its part; writes its results into its row of `counts`, which all processes
+    share."""
     torch.set_num_threads(max(1, (os.cpu_count() or 1) // options.processes))
     dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=options.processes)
     torch.manual_seed(options.seed)

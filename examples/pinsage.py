@@ -1,16 +1,16 @@
-"""Recommendation of items with PinSAGE: neighbours are what short random walks visit, as in DGL's
-examples/pytorch/pinsage.
+"""Recommendation of items with PinSAGE: neighbours are the vertices that short random walks visit,
+as in DGL's examples/pytorch/pinsage.
 
-Two imports are all that a script for DGL's own loader and samplers has to change:
+A script for DGL's own loader and samplers only has to change two imports:
 
     -from dgl.dataloading import DataLoader
     +from pagraph.dgl import DataLoader
     -from dgl import sampling
     +from pagraph.dgl import sampling
 
-A generated shop: users buy mostly items of their own taste, and an item's features tell little of
-its kind. What counts is how often the model ranks two items of one kind above two items drawn at
-random.
+The shop is generated: users mostly buy items of their own taste, and an item's features say little
+about its kind. The score is how often the model ranks two items of the same kind above two random
+items.
 
     python examples/pinsage.py [--epochs 10]
 """
@@ -32,7 +32,7 @@ from torch import nn
 
 
 def shop(users, items, kinds):
-    """A bipartite graph of users and items; three of four purchases are of the user's kind."""
+    """A bipartite graph of users and items; three out of four purchases are of the user's kind."""
     kind = torch.randint(kinds, (items,))
     by_kind = torch.argsort(kind)
     begin = torch.searchsorted(kind[by_kind], torch.arange(kinds))
@@ -55,8 +55,8 @@ def shop(users, items, kinds):
 
 
 class PairBlocks(dgl.dataloading.BlockSampler):
-    """Items, for each one bought by a buyer of it and one drawn at random, and blocks of their
-    PinSAGE neighbours."""
+    """Items; for each, another item that one of its buyers bought, and a random item; and blocks of
+    their PinSAGE neighbours."""
 
     def __init__(self, graph, layers):
         super().__init__(prefetch_node_feats={"item": ["feat"]})
@@ -85,7 +85,7 @@ class PairBlocks(dgl.dataloading.BlockSampler):
 
 
 class AllBlocks(PairBlocks):
-    """The blocks of the items alone."""
+    """Only the blocks of the items."""
 
     def sample_blocks(self, g, seed_nodes, exclude_eids=None):
         input_nodes, blocks = self.blocks_of(seed_nodes["item"])

@@ -1,8 +1,8 @@
 """GraphSAGE with the first layer's neighbour means computed once, so that training samples one hop
-less. (DGL's examples/pytorch/sign computes the means of all hops beforehand; one alone keeps the
-model what it was.)
+fewer. (DGL's examples/pytorch/sign computes the means of all hops beforehand; computing only one
+leaves the model unchanged.)
 
-The first import is all that a script for DGL's own loader has to change:
+A script for DGL's own loader only has to change its first import:
 
     -from dgl.dataloading import DataLoader
     +from pagraph.dgl import DataLoader
@@ -49,8 +49,8 @@ class SAGE(nn.Module):
 
 
 class PreaggregatedSAGE(SAGE):
-    """The same parameters; the first layer finds its neighbours' means in a field, and needs no
-    block."""
+    """The same parameters as GraphSAGE; the first layer reads its neighbours' means from a field,
+    and needs no block."""
 
     fields = ["feat", "feat_mean"]
 
@@ -64,7 +64,7 @@ def predict(model, blocks):
 
 
 def evaluate(model, graph, nodes, device, hops):
-    """Share of `nodes` whose class is predicted right from all of their neighbours."""
+    """Share of `nodes` whose class is predicted correctly from all of their neighbours."""
     sampler = MultiLayerFullNeighborSampler(
         hops, prefetch_node_feats=model.fields, prefetch_labels=["label"]
     )

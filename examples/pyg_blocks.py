@@ -1,9 +1,9 @@
-"""The core's loader with PyG's layers: `pagraph.Loader` samples one block per layer, as DGL does,
-and `block.to_pyg()` is the `edge_index` that a layer of PyG's takes with a pair of features, those
-of the sources and destinations.
+"""The core loader with PyG's layers: `pagraph.Loader` samples one block per layer, as DGL does, and
+`block.to_pyg()` returns an `edge_index`, which a PyG layer accepts with a pair of features, those
+of the sources and of the destinations.
 
-PyG's own counterpart, loader included, is examples/pyg_node_classification.py; this is for scripts
-that want blocks: a layer computes no more than its own destinations. Run it on a graph folder, or
+examples/pyg_node_classification.py does the same with a PyG loader. This script is for those who
+want blocks, with which a layer computes only its own destinations. Run it on a graph folder, or
 without arguments on a generated block-model graph:
 
     python examples/pyg_blocks.py [FOLDER] [--epochs 5]
@@ -52,7 +52,7 @@ def load(graph, ids, fanouts, device, shuffle=False):
 
 @torch.no_grad()
 def evaluate(model, graph, ids, device):
-    """Share of `ids` whose class is predicted right from all of their neighbours."""
+    """Share of `ids` whose class is predicted correctly from all of their neighbours."""
     model.eval()
     right = 0
     for batch in load(graph, ids, [-1, -1], device):

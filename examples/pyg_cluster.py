@@ -1,13 +1,13 @@
-"""Cluster-GCN: node classification on clusters of the graph, as PyG's
-examples/cluster_gcn_reddit.py does it.
+"""Cluster-GCN: node classification on clusters of the graph, as in PyG's
+examples/cluster_gcn_reddit.py.
 
-One import is all that a script for PyG's own loader has to change:
+A script for PyG's own loader only has to change one import:
 
     -from torch_geometric.loader import ClusterData, ClusterLoader
     +from pagraph.pyg import ClusterData, ClusterLoader
 
-It needs neither pyg-lib nor torch-sparse; clusters are METIS's where `pymetis` is installed. Run it
-on a graph folder, or without arguments on a generated block-model graph:
+It needs neither pyg-lib nor torch-sparse; METIS makes the clusters if `pymetis` is installed. Run
+it on a graph folder, or without arguments on a generated block-model graph:
 
     python examples/pyg_cluster.py [FOLDER] [--epochs 8]
 """
@@ -46,7 +46,7 @@ def train(data, model, device, args):
 
 @torch.no_grad()
 def evaluate(model, data, mask, device):
-    """Share of the vertices in `mask` whose class is predicted right, on the whole graph."""
+    """Share of the vertices in `mask` whose class is predicted correctly, on the whole graph."""
     model.eval()
     scores = model(data.x.to(device), data.edge_index.to(device))
     return float((scores.argmax(dim=1).cpu() == data.y)[mask].float().mean())

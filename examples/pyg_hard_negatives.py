@@ -1,9 +1,8 @@
-"""Links predicted against negatives that are hard: popular vertices, and never an edge of the
-graph.
+"""Link prediction with hard negatives: popular destinations, and never an edge of the graph.
 
 PyG's loader draws negatives uniformly, or by weights of the vertices, and some of them are edges.
-One import, as for PyG's examples/hetero/bipartite_sage_unsup.py, and one object in place of PyG's
-say otherwise:
+To change that, a script such as PyG's examples/hetero/bipartite_sage_unsup.py changes one import
+and one object:
 
     -from torch_geometric.loader import LinkNeighborLoader
     +from pagraph.pyg import LinkNeighborLoader
@@ -11,8 +10,8 @@ say otherwise:
     -neg_sampling=NegativeSampling("triplet", amount=4)
     +neg_sampling=HardNegatives("triplet", amount=4, power=0.75)
 
-The graph is generated: a few vertices have many edges. Half of the pairs that the held-out edges
-are ranked against end at vertices drawn by their degree.
+The graph is generated; a few vertices have many edges. Held-out edges are ranked against other
+pairs. Half of these end at vertices drawn by their degree.
 
     python examples/pyg_hard_negatives.py [--epochs 6]
 """
@@ -28,7 +27,7 @@ from pagraph.pyg import HardNegatives, LinkNeighborLoader, to_pyg
 
 
 def train(data, links, model, options):
-    """Share of the negatives that were drawn though they are edges."""
+    """Share of the negatives that are edges of the graph."""
     known = set(map(tuple, data.edge_index.t().tolist()))
     negatives = HardNegatives("triplet", amount=4, power=0.75)
     loader = LinkNeighborLoader(
@@ -66,8 +65,8 @@ def train(data, links, model, options):
 
 
 def auc(h, links, generator):
-    """Share of held-out edges that are ranked above another pair of their source, by degree or
-    uniformly."""
+    """Share of held-out edges that are ranked above another pair with the same source, drawn by
+    degree or uniformly."""
     order = torch.randperm(links.shape[1], generator=generator)
     other = torch.where(
         order % 2 == 0, links[1][order], torch.randint(len(h), order.shape, generator=generator)

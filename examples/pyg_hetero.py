@@ -1,14 +1,14 @@
-"""GraphSAGE with a layer for each relation of a heterograph, as PyG's
-examples/hetero/to_hetero_mag.py does it.
+"""GraphSAGE with a layer for each relation of a heterograph, as in PyG's
+examples/hetero/to_hetero_mag.py.
 
-One import is all that a script for PyG's own loader has to change:
+A script for PyG's own loader only has to change one import:
 
     -from torch_geometric.loader import NeighborLoader
     +from pagraph.pyg import NeighborLoader
 
-Papers and authors have features of different widths; institutions have none, and learn an embedding
-each. Run it on a folder that `pagraph generate citation` wrote, or without arguments on a generated
-graph:
+Papers and authors have features of different widths. Institutions have none; the model learns an
+embedding for each. Run it on a folder that `pagraph generate citation` wrote, or without arguments
+on a generated graph:
 
     python examples/pyg_hetero.py [FOLDER] [--epochs 6]
 """
@@ -56,7 +56,7 @@ class HeteroSAGE(nn.Module):
 
 @torch.no_grad()
 def evaluate(model: HeteroSAGE, data: HeteroData, mask: torch.Tensor, device: torch.device):
-    """Share of the papers in `mask` whose field of study is predicted right from all of their
+    """Share of the papers in `mask` whose field of study is predicted correctly from all of their
     neighbours."""
     model.eval()
     right = 0

@@ -1,14 +1,14 @@
-"""Heterogeneous Graph Transformer on batches with as many vertices of each type, sampled as PyG's
-examples/hetero/to_hetero_mag.py does with --use_hgt_loader.
+"""Heterogeneous Graph Transformer on batches with the same number of vertices of each type, sampled
+as in PyG's examples/hetero/to_hetero_mag.py with --use_hgt_loader.
 
-One import is all that a script for PyG's own loader has to change:
+A script for PyG's own loader only has to change one import:
 
     -from torch_geometric.loader import HGTLoader
     +from pagraph.pyg import HGTLoader
 
-It does without torch-sparse. Papers and authors have features of different widths; institutions
-have none, and learn an embedding each. Run it on a folder that `pagraph generate citation` wrote,
-or without arguments on a generated graph:
+It needs no torch-sparse. Papers and authors have features of different widths. Institutions have
+none; the model learns an embedding for each. Run it on a folder that `pagraph generate citation`
+wrote, or without arguments on a generated graph:
 
     python examples/pyg_hgt.py [FOLDER] [--epochs 6]
 """
@@ -58,7 +58,7 @@ def labels(batch):
 
 @torch.no_grad()
 def evaluate(model, loader, device):
-    """Share of the papers whose field of study is predicted right."""
+    """Share of the papers whose field of study is predicted correctly."""
     model.eval()
     right = total = 0
     for batch in loader:

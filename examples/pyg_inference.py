@@ -1,13 +1,13 @@
-"""Inference by layers for all vertices, as PyG's examples/reddit.py and
-examples/ogbn_products_sage.py do it by hand.
+"""Layer-by-layer inference for all vertices, which PyG's examples/reddit.py and
+examples/ogbn_products_sage.py do by hand.
 
-One import is all that a script for PyG's own loader has to change:
+A script for PyG's own loader only has to change one import:
 
     -from torch_geometric.loader import NeighborLoader
     +from pagraph.pyg import NeighborLoader
 
-A model trained on sampled neighbours is then computed for every vertex with all of them:
-`pagraph.inference` does one layer after the other, in the memory that it may take, and puts the
+The model is trained on sampled neighbours, and then computed for every vertex with all neighbours:
+`pagraph.inference` computes one layer after the other, within its memory limit, and writes the
 result into a mapped file. Features may be larger than memory. Run it on a graph folder, or without
 arguments on a generated block-model graph:
 
@@ -36,7 +36,7 @@ class SAGE(torch.nn.Module):
 
     @property
     def steps(self):
-        """What is done one after the other: convolutions, and functions of rows."""
+        """The steps, in order: convolutions, and functions of rows."""
         return [self.convs[0], self.norm, torch.relu, self.convs[1]]
 
     def forward(self, x, edge_index):

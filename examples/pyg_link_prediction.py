@@ -1,14 +1,14 @@
-"""Link prediction with GraphSAGE on sampled pairs, as PyG's examples/graph_sage_unsup.py and
-examples/hetero/recommender_system.py do it.
+"""Link prediction with GraphSAGE on sampled pairs, as in PyG's examples/graph_sage_unsup.py and
+examples/hetero/recommender_system.py.
 
-One import is all that a script for PyG's own loader has to change:
+A script for PyG's own loader only has to change one import:
 
     -from torch_geometric.loader import LinkNeighborLoader
     +from pagraph.pyg import LinkNeighborLoader
 
-Every batch holds some edges to predict, as many pairs drawn at random, and the sampled
-neighbourhood of their ends. A tenth of the edges of a generated block-model graph is held out; what
-counts is how often the model ranks one of them above a random pair.
+Every batch holds some edges to predict, the same number of random pairs, and the sampled
+neighbourhood of their ends. A tenth of the edges of a generated block-model graph is held out. The
+score is how often the model ranks a held-out edge above a random pair.
 
     python examples/pyg_link_prediction.py [--epochs 8]
 """
@@ -27,8 +27,8 @@ from pagraph.pyg.typing import GraphData
 
 
 def split(num_vertices: int):
-    """The graph to train on, with 30 % of its edges to predict and not to be seen; and one with
-    held-out edges."""
+    """The graph to train on, in which 30 % of the edges are hidden and to be predicted; and one
+    with held-out edges."""
     data = to_pyg(sbm(num_vertices, num_features=32, homophily=0.9, num_classes=20))
     divide = RandomLinkSplit(
         num_val=0.0,

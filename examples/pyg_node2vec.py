@@ -1,14 +1,14 @@
-"""Embeddings of vertices from random walks, as PyG's examples/node2vec.py learns them.
+"""Embeddings of vertices from random walks, as in PyG's examples/node2vec.py.
 
-One import is all that a script for PyG's own model, which needs pyg-lib and walks with p = q = 1
-alone, has to change:
+PyG's own model needs pyg-lib and walks only with p = q = 1. A script for it only has to change one
+import:
 
     -from torch_geometric.nn import Node2Vec
     +from pagraph.pyg import Node2Vec
 
-Walks over a generated block-model graph make vertices of one class alike; a linear classifier then
-reads the class of the others from a tenth of the vertices. Neither features nor labels are used
-before.
+Walks over a generated block-model graph give vertices of the same class similar embeddings. A
+linear classifier, trained on a tenth of the vertices, then predicts the class of the others. Until
+then neither features nor labels are used.
 
     python examples/pyg_node2vec.py [--epochs 15] [--p 1] [--q 0.5]
 """
@@ -38,8 +38,8 @@ def train(model, options):
 
 
 def accuracy(embedding, label, known):
-    """Share of the other vertices whose class a linear classifier of the known ones reads from the
-    embedding."""
+    """Share of the other vertices whose class is predicted correctly from the embedding, by a
+    linear classifier trained on the known ones."""
     embedding = F.normalize(embedding)
     classifier = torch.nn.Linear(embedding.shape[1], int(label.max()) + 1)
     optimizer = torch.optim.Adam(classifier.parameters(), lr=0.1)

@@ -1,7 +1,7 @@
-"""Node classification with GraphSAGE on sampled neighbours, as PyG's examples/reddit.py and
-examples/hierarchical_sampling.py do it.
+"""Node classification with GraphSAGE on sampled neighbours, as in PyG's examples/reddit.py and
+examples/hierarchical_sampling.py.
 
-One import is all that a script for PyG's own loader has to change:
+A script for PyG's own loader only has to change one import:
 
     -from torch_geometric.loader import NeighborLoader
     +from pagraph.pyg import NeighborLoader
@@ -25,8 +25,8 @@ from pagraph.pyg.typing import GraphData, NodeBatch
 
 
 def predict(model: GraphSAGE, batch: NodeBatch):
-    """Scores of the seeds, which are a batch's first vertices; each layer leaves out what nothing
-    needs any more."""
+    """Scores of the seeds, which are a batch's first vertices; each layer skips vertices and edges
+    that later layers do not need."""
     hops = {
         "num_sampled_nodes_per_hop": batch.num_sampled_nodes,
         "num_sampled_edges_per_hop": batch.num_sampled_edges,
@@ -36,7 +36,7 @@ def predict(model: GraphSAGE, batch: NodeBatch):
 
 @torch.no_grad()
 def evaluate(model: GraphSAGE, data: GraphData, mask: torch.Tensor, device: torch.device):
-    """Share of the vertices in `mask` whose class is predicted right from all of their
+    """Share of the vertices in `mask` whose class is predicted correctly from all of their
     neighbours."""
     model.eval()
     right = 0

@@ -1,16 +1,16 @@
-"""Predictions from a relational database with times, without leakage, as PyG's examples/rdl.py
-makes them for RelBench.
+"""Predictions from a relational database with times, without leakage, as in PyG's examples/rdl.py
+for RelBench.
 
-One import is all that a script for PyG's own loader has to change, which needs pyg-lib and has no
-`time_window`:
+PyG's own loader needs pyg-lib and has no `time_window`. A script for it only has to change one
+import:
 
     -from torch_geometric.loader import NeighborLoader
     +from pagraph.pyg import NeighborLoader
 
 Tables are vertex types, foreign keys edge types. A question is a customer and a time: what kind of
-product will he buy in the 30 days after it? Batches hold what was known at that time, and not
-longer ago than 30 days. Of the generated shop no model is right more often than in 85 % of the
-cases, unless it sees what was bought afterwards: --leak samples as if it were 30 days later.
+product will the customer buy in the 30 days after that time? Batches hold only what happened in the
+30 days before. In the generated shop no model can be right in more than 85 % of the cases, unless
+it sees what was bought afterwards: --leak samples as if it were 30 days later.
 
     python examples/pyg_relational.py [FOLDER of `pagraph generate shop`] [--epochs 2] [--leak]
 """
@@ -25,7 +25,7 @@ from torch_geometric.data import HeteroData
 from torch_geometric.nn import HeteroConv, SAGEConv
 
 from pagraph.datasets import open_graph, shop
-from pagraph.datasets.relational import PERIOD
+from pagraph.datasets.random_graphs import PERIOD
 from pagraph.pyg import NeighborLoader, to_pyg
 
 
@@ -49,8 +49,7 @@ class RelationalSAGE(nn.Module):
 
 
 def loader_of(data, customers, times, options, **more):
-    """Batches of questions: of each customer what was known at the time, and not longer ago than a
-    period."""
+    """Batches of questions: for each customer, what happened within one period before the time."""
     known = {
         "input_time": times + PERIOD * options.leak,
         "time_attr": "time",

@@ -1,7 +1,7 @@
-"""GraphSAINT: node classification on subgraphs of random walks, with the normalisation of the
-paper, as PyG's examples/graph_saint.py does it.
+"""GraphSAINT: node classification on subgraphs of random walks, with the paper's normalisation, as
+in PyG's examples/graph_saint.py.
 
-One import is all that a script for PyG's own sampler has to change:
+A script for PyG's own sampler only has to change one import:
 
     -from torch_geometric.loader import GraphSAINTRandomWalkSampler
     +from pagraph.pyg import GraphSAINTRandomWalkSampler
@@ -73,7 +73,7 @@ def train(data: GraphData, model: Net, device: torch.device, args: argparse.Name
 
 @torch.no_grad()
 def evaluate(model: Net, data: GraphData, mask: torch.Tensor, device: torch.device):
-    """Share of the vertices in `mask` whose class is predicted right, on the whole graph."""
+    """Share of the vertices in `mask` whose class is predicted correctly, on the whole graph."""
     model.eval()
     scores = model(data.x.to(device), data.edge_index.to(device), data.edge_weight.to(device))
     return float((scores.argmax(dim=1).cpu() == data.y)[mask].float().mean())

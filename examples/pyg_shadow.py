@@ -1,12 +1,12 @@
-"""Deep GraphSAGE on a small subgraph for each vertex, as PyG's examples/shadow.py does it.
+"""Deep GraphSAGE on a small subgraph for each vertex, as in PyG's examples/shadow.py.
 
-One import is all that a script for PyG's own loader has to change:
+A script for PyG's own loader only has to change one import:
 
     -from torch_geometric.loader import ShaDowKHopSampler
     +from pagraph.pyg import ShaDowKHopSampler
 
-It does without torch-sparse. Run it on a graph folder, or without arguments on a generated
-block-model graph:
+It needs no torch-sparse. Run it on a graph folder, or without arguments on a generated block-model
+graph:
 
     python examples/pyg_shadow.py [FOLDER] [--epochs 4]
 """
@@ -43,7 +43,7 @@ class GNN(torch.nn.Module):
 
 @torch.no_grad()
 def evaluate(model, loader, device):
-    """Share of the roots whose class is predicted right."""
+    """Share of the roots whose class is predicted correctly."""
     model.eval()
     right = total = 0
     for batch in loader:

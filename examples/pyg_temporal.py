@@ -1,16 +1,15 @@
-"""Prediction over time from recent neighbours alone, as PyG's examples/rdl.py samples a relational
-database by time.
+"""Prediction over time from only the recent neighbours; PyG's examples/rdl.py also samples by time.
 
-One import is all that a script for PyG's own loader has to change:
+A script for PyG's own loader only has to change one import:
 
     -from torch_geometric.loader import NeighborLoader
     +from pagraph.pyg import NeighborLoader
 
 Senders write messages to accounts. An account has a topic that changes every ten days, and most of
-its messages come from senders of its topic. What is to be predicted is the topic of an account at a
-given moment: no message that comes later may be seen (``input_time``, ``time_attr``), and of the
-earlier ones only the last days tell anything (``time_window``, which PyG's loader has not;
-``--window 0`` leaves it out).
+its messages come from senders with the same topic. The model predicts the topic of an account at a
+given moment. It must not see later messages (``input_time``, ``time_attr``), and of the earlier
+ones only those of the last days are informative (``time_window``, which PyG's loader does not have;
+``--window 0`` turns it off).
 
     python examples/pyg_temporal.py [--epochs 4] [--window 3]
 """
@@ -31,8 +30,8 @@ DAYS, PERIOD, TOPICS = 60, 10, 4
 
 
 def generate(num_accounts: int, messages_a_day=2.0):
-    """Messages with the day on which they came, as an edge attribute; and the topic of each account
-    in each period."""
+    """Messages with the day on which they were sent, as an edge attribute; and the topic of each
+    account in each period."""
     topics = torch.randint(TOPICS, (num_accounts, DAYS // PERIOD))
     num_senders, count = num_accounts, int(num_accounts * DAYS * messages_a_day)
     account, day = torch.randint(num_accounts, (count,)), torch.rand(count) * DAYS
@@ -53,7 +52,7 @@ def generate(num_accounts: int, messages_a_day=2.0):
 
 
 def questions(topics: torch.Tensor, first: float, last: float, count: int):
-    """Accounts, the days on which they are asked about, and their topics then."""
+    """Accounts, the days of the questions about them, and their topics on these days."""
     account, day = torch.randint(len(topics), (count,)), first + torch.rand(count) * (last - first)
     return account, day, topics[account, (day / PERIOD).long()]
 

@@ -1,12 +1,13 @@
-"""Recommendation in time, as RelBench's gnn_recommendation.py: which products will a customer buy in
-the next weeks?
+"""Temporal recommendation, like RelBench's gnn_recommendation.py: which products will a customer
+buy in the next weeks?
 
-RelBench gives the database, the task and its score, and PyTorch Frame and RelBench the layers. Tables
-become a graph with TensorFrames, and all sampling is ours:
+RelBench provides the database, the task and its metric; PyTorch Frame and RelBench provide the
+layers. Tables become a graph with TensorFrames, and all sampling is ours:
 
-- a batch has customers, products that they bought after a time, and as many that are drawn at random
-  (`neg_sampling="triplet"`), each with a tree of what was known at that time;
-- RelBench's loader samples three graphs a batch, one after the other; here they are one, read ahead.
+- a batch has customers, products that they bought after a given time, and the same number of random
+  products (`neg_sampling="triplet"`), each with a tree of what was known at that time;
+- RelBench's loader samples three graphs per batch, one after the other; here it is a single graph,
+  read ahead.
 
     pip install 'pagraph[pyg]' pytorch-frame relbench
     python examples/relbench_recommendation.py DATASET TASK [--epochs 3]
@@ -31,7 +32,8 @@ SHARPNESS = 5.0
 
 
 class Model(nn.Module):
-    """Vectors of the entities of a batch: of their columns, their neighbours' and how old they are."""
+    """Vectors of a batch's entities, from their columns, their neighbours' columns, and their
+    ages."""
 
     def __init__(self, data, channels, named):
         super().__init__()
@@ -62,12 +64,12 @@ class Model(nn.Module):
 
 
 def seconds_of(column):
-    """Times as a graph of RelBench's database has them."""
+    """Times in the form in which a graph of RelBench's database stores them."""
     return torch.from_numpy(column.to_numpy().astype("M8[s]").astype(np.int64))
 
 
 def links_of(task):
-    """Customers, the products that they buy after a time, and the time, a link each."""
+    """Customers, the products that they buy after a time, and that time: one link per purchase."""
     table = task.get_table("train").df.explode(task.dst_entity_col).dropna()
     ends = table[[task.src_entity_col, task.dst_entity_col]].to_numpy().astype(np.int64)
     return torch.from_numpy(ends.T.copy()), seconds_of(table[task.time_col])
@@ -103,7 +105,7 @@ def vectors(model, data, nodes, until, options):
 
 
 def recommended(model, data, task, split, options):
-    """The products that suit each customer of a split best."""
+    """The best recommendations for each customer of a split."""
     table = task.get_table(split).df
     customers = torch.from_numpy(table[task.src_entity_col].to_numpy().astype(np.int64))
     times = seconds_of(table[task.time_col])

@@ -1,14 +1,14 @@
-"""R-GCN on sampled neighbours of a heterograph, as DGL's examples/pytorch/rgcn/entity_sample.py and
-examples/pytorch/ogb/ogbn-mag/hetero_rgcn.py do it.
+"""R-GCN on sampled neighbours of a heterograph, as in DGL's examples/pytorch/rgcn/entity_sample.py
+and examples/pytorch/ogb/ogbn-mag/hetero_rgcn.py.
 
-The first import is all that a script for DGL's own loader has to change:
+A script for DGL's own loader only has to change its first import:
 
     -from dgl.dataloading import DataLoader
     +from pagraph.dgl import DataLoader
 
 Indices, prefetched columns and blocks are by vertex type. Papers and authors have features of
-different widths; institutions have none, and learn an embedding each. Run it on a folder that
-`pagraph generate citation` wrote, or without arguments on a generated graph:
+different widths. Institutions have none; the model learns an embedding for each. Run it on a folder
+that `pagraph generate citation` wrote, or without arguments on a generated graph:
 
     python examples/rgcn_hetero.py [FOLDER] [--epochs 6]
 """
@@ -37,7 +37,7 @@ LABELS = {"paper": ["label"]}
 
 
 class RelationalLayer(nn.Module):
-    """A mean over the neighbours of each relation with a weight of its own, plus the vertex
+    """A mean over the neighbours of each relation, with a separate weight matrix, plus the vertex
     itself."""
 
     def __init__(
@@ -83,7 +83,8 @@ class RGCN(nn.Module):
 
 @torch.no_grad()
 def evaluate(model: RGCN, graph: NodeGraph, papers: torch.Tensor, device: torch.device):
-    """Share of `papers` whose field of study is predicted right from all of their neighbours."""
+    """Share of `papers` whose field of study is predicted correctly from all of their
+    neighbours."""
     sampler = MultiLayerFullNeighborSampler(2, prefetch_node_feats=FEATURES, prefetch_labels=LABELS)
     loader = DataLoader(graph, {"paper": papers}, sampler, device=device, batch_size=1024)
     model.eval()

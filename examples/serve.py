@@ -1,8 +1,8 @@
-"""Answer requests for single vertices over HTTP, by a model that was trained on sampled batches.
+"""Answer requests for single vertices over HTTP, with a model that was trained on sampled batches.
 
-``loader.batch(seeds)`` makes one batch outside of any epoch, in the thread that asks: through the
-same feature cache as training, and with the same neighbours for the same seeds. So an answer does
-not depend on what was asked before.
+``loader.batch(seeds)`` makes one batch outside of epochs, in the calling thread, through the same
+feature cache as training. Equal seeds get equal neighbours, so an answer does not depend on earlier
+requests.
 
     pip install 'pagraph[pyg,serve]'
     python examples/serve.py [--port 8000]

@@ -1,17 +1,17 @@
-"""Batches that share random numbers: the same model, and fewer rows that the batch before did not
+"""Batches that share random numbers: the same model, and fewer rows that the previous batch did not
 have.
 
-DGL's LaborSampler(batch_dependency=...) has it for LABOR, and DGL's
-examples/graphbolt/disk_based_feature/node_classification.py has GraphBolt's; pagraph's loader runs
-that in its kernels, and takes `batch_dependency=` itself, for uniform neighbours too. The import is
-all that a script for DGL has to change:
+In DGL, LaborSampler(batch_dependency=...) does this for LABOR, and DGL's
+examples/graphbolt/disk_based_feature/node_classification.py shows it with GraphBolt. pagraph's
+loader does it in its kernels, and its own argument `batch_dependency=` also covers uniform
+neighbours. A script for DGL only has to change the import:
 
     -from dgl.dataloading import DataLoader
     +from pagraph.dgl import DataLoader
 
-GraphSAGE is trained on a generated block-model graph with independent batches, and with batches
-that renew one in 64 of their vertices' draws. What counts are the rows that a batch reads and the
-one before it did not.
+GraphSAGE is trained on a generated block-model graph, with independent batches, and with batches in
+which one in 64 vertices renews its draws. The comparison is of the rows that a batch reads and the
+previous batch did not.
 
     python examples/shared_batches.py [--epochs 4]
 """
@@ -47,7 +47,7 @@ class SAGE(torch.nn.Module):
 
 
 def train(graph, batch_dependency, epochs):
-    """The trained model, and the share of a batch's rows that the batch before did not have."""
+    """The trained model, and the share of a batch's rows that the previous batch did not have."""
     sampler = LaborSampler(
         [10, 10],
         batch_dependency=batch_dependency,

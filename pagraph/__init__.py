@@ -1,7 +1,7 @@
 """pagraph: sampled mini-batches for GNN training, fast enough that the GPU never waits.
 
-``pagraph.dgl.DataLoader`` replaces ``dgl.dataloading.DataLoader``; the names here are the core
-behind it, which needs neither DGL nor PyG nor CUDA. Names are loaded when they are first used, so
+``pagraph.dgl`` replaces the loaders of DGL, and ``pagraph.pyg`` those of PyG. The names here are
+the core behind both, which needs neither DGL nor PyG nor CUDA. They are imported on first use, so
 that ``import pagraph`` stays quick.
 """
 
@@ -54,7 +54,7 @@ def _graph_from_tables() -> Any:
 
 
 def _typed_rows() -> Any:
-    from .datasets.tables.given_columns import typed_rows
+    from .datasets.tables.frames import typed_rows
 
     return typed_rows
 
@@ -90,7 +90,7 @@ def _vertex_clusters() -> Any:
 
 
 def _ogb_graph() -> Any:
-    from .datasets.ogb_objects import graph_of_dataset
+    from .datasets.ogb_graph import graph_of_dataset
 
     return graph_of_dataset
 

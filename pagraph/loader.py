@@ -70,71 +70,70 @@ class Loader(LoaderControls, Generic[S]):
     """Iterates over mini-batches of a graph; each ``iter()`` is an epoch.
 
     Seeds, sampling, feature fetch and delivery run as stages, ``prefetch`` batches ahead of the
-    reader. For one ``seed`` every batch is bit-identical whatever ``num_workers`` and ``prefetch``
-    are. Batches are a ``MiniBatch`` for a graph with one vertex type and one edge type, else a
-    ``HeteroMiniBatch``, which has all by type. An editor, which cannot see the graph, takes them
-    for ``HeteroMiniBatch`` where ``seeds`` are a mapping.
+    reader. With a ``seed``, every batch is bit-identical for any ``num_workers`` and ``prefetch``.
+    For a graph with one vertex type and one edge type, a batch is a ``MiniBatch``; else it is a
+    ``HeteroMiniBatch``, which holds everything by type. Type checkers, which cannot see the graph,
+    assume a ``HeteroMiniBatch`` if ``seeds`` is a mapping.
 
     Args:
-        graph: The graph, of one or several vertex and edge types.
+        graph: The graph, with one or several vertex and edge types.
         seeds: Vertex ids, shape ``(n,)``: a list, an array or a tensor of integers, or a mask of
-            all vertices; for several vertex types a mapping from type to such. Batches have their
-            dtype, int32 or int64. For ``EdgeBatches`` ids of edges, or pairs of a source and a
-            destination, shape ``(n, 2)``; for several edge types a mapping from these.
-        sampler: Draws the blocks; one of ``pagraph.sampling``. ``EdgeBatches`` takes edges as seeds
-            and adds their ends, and negative pairs, as ``batch.links``.
-        fields: Vertex fields to read for the input nodes (``batch.features``); for several vertex
-            types a mapping from type to names.
-        labels: Vertex fields to read for the output nodes (``batch.labels``), given likewise.
-        batch_size: Seeds a batch, over all types together.
-        shuffle: New order every epoch.
+            all vertices; with several vertex types, a mapping from type to any of these. Ids in
+            batches have their dtype, int32 or int64. With ``EdgeBatches``: edge ids, or pairs of a
+            source and a destination, shape ``(n, 2)``; with several edge types, a mapping from edge
+            type.
+        sampler: Samples the blocks; one of ``pagraph.sampling``. ``EdgeBatches`` takes edges as
+            seeds, and adds their ends and negative pairs as ``batch.links``.
+        fields: Vertex fields to read for the input nodes (``batch.features``); with several vertex
+            types, a mapping from type to names.
+        labels: Vertex fields to read for the output nodes (``batch.labels``), in the same form.
+        batch_size: Seeds per batch, over all types together.
+        shuffle: Shuffle the seeds in every epoch.
         drop_last: Leave out an incomplete last batch.
         device: Where batches are delivered: ``"cpu"``, or a CUDA device, on which they are then
-            made beside the computation. (For tests also an ``Accelerator``.)
-        sampling_device: ``"cpu"``, or the CUDA device that is also ``device``: it samples itself,
-            with the same result. For ``NeighborSampler``, uniform or by weight, with fan-outs up to
-            128 and -1, of one type or several; also from the ends of edges, where none are to be
-            left out.
-        sampling_budget: What the graph may take on the sampling device, as ``cache`` is given: what
-            does not fit stays in host memory, pinned, and is read over the bus. ``"auto"``: at most
-            half of what is free.
-        transfer: How rows that are not cached reach a CUDA device: ``"zero-copy"`` (a kernel reads
-            pinned host memory), ``"staging"`` (the CPU gathers them into pinned buffers), or
-            ``"auto"``: zero-copy, unless staging is measured to be twice as fast.
-        cache: What the static feature cache may take: ``"2GiB"``, bytes, a fraction, ``"auto"``, or
-            0 for none.
-        cache_policy: Ranks the vertices: a name of ``pagraph.ranking.POLICIES`` or a
+            made concurrently with the computation. (In tests also an ``Accelerator``.)
+        sampling_device: ``"cpu"``, or the CUDA device that is also ``device``, which then samples;
+            batches are the same. For ``NeighborSampler``, uniform or by weight, with fan-outs up to
+            128 or -1, on one type or several; also for ``EdgeBatches`` without ``exclude``.
+        sampling_budget: Memory for the graph on the sampling device, in the same form as ``cache``.
+            Arrays that do not fit stay in pinned host memory and are read over the bus. ``"auto"``:
+            at most half of the free memory.
+        transfer: How uncached rows reach a CUDA device: ``"zero-copy"`` (a kernel reads pinned host
+            memory), ``"staging"`` (the CPU gathers them into pinned buffers), or ``"auto"``:
+            zero-copy, unless staging is measured to be twice as fast.
+        cache: Size of the static feature cache: ``"2GiB"``, bytes, a fraction, ``"auto"``, or 0 for
+            none.
+        cache_policy: Ranking of the vertices: a name in ``pagraph.ranking.POLICIES`` or a
             ``pagraph.ranking.Policy``.
-        cache_dtype: ``"float16"``, ``"bfloat16"`` or ``"int8"``: floats are cached so, 2 or 4 times
-            as many. Rows of fields that a cache may serve are all rounded (see
-            ``pagraph.features.narrow``), in the field's dtype.
+        cache_dtype: ``"float16"``, ``"bfloat16"`` or ``"int8"``: the form of cached float fields,
+            so that 2x or 4x more rows fit. All rows of fields that the cache may serve are rounded
+            (see ``pagraph.features.narrow``), and delivered in the field's dtype.
         num_workers: Threads; 0 lets the loader choose.
-        prefetch: Finished batches that may wait; 0 prepares each when it is asked for, without
-            threads.
-        lookahead: Batches of a graph on disk that are sampled ahead, so that the rows that all of
-            them miss are read once and in the order of the file; ``"auto"``, or 0 for none.
-        memory: Bytes of host memory for the caches, the graph and the batches together, such as
-            ``"4GiB"``; see ``memory_plan``. ``"auto"``: what is free, less a reserve. Of a graph
-            that is all in memory nothing is divided, and a warning says so.
-        shapes: ``"fixed"``: batches are padded to one of at most three sizes, nearly all to the
-            first, so that compiled and recorded steps meet the same shapes again and again; for
-            graphs of one vertex type and one edge type. See ``envelope``. ``"sampled"``: batches
-            are as large as what was sampled.
-        seed: Makes order and sampling reproducible. Default: the global generators of NumPy and
-            torch.
-        use_ddp: Divide the seeds between the processes of ``torch.distributed``, or of Hugging Face
-            accelerate, in each epoch again, into equally many for each. ``False``: they are this
-            process's own. Default: ``False``, with a warning where there are several processes.
-            Where accelerate runs them it must be given: ``Accelerator.prepare`` leaves this loader
-            as it is.
+        prefetch: Maximum number of finished batches that wait. 0 makes each batch on request,
+            without threads.
+        lookahead: Batches of a graph on disk to sample ahead, so that the rows they miss are read
+            once and in file order; ``"auto"``, or 0 for none.
+        memory: Host memory for caches, graph and batches together, such as ``"4GiB"``; see
+            ``memory_plan``. ``"auto"``: free memory, less a reserve. Without effect (and with a
+            warning) for a graph that is entirely in memory.
+        shapes: ``"fixed"`` pads batches to one of at most three sizes, nearly always the first, so
+            that compiled and recorded steps see the same shapes; for graphs with one vertex type
+            and one edge type. See ``envelope``. ``"sampled"`` does not pad.
+        seed: Makes order and sampling a function of (seed, epoch). Default: the global generators
+            of NumPy and torch are used.
+        use_ddp: Split the seeds evenly between the processes of ``torch.distributed``, or of
+            Hugging Face accelerate, anew in each epoch. ``False``: the seeds are for this process
+            only. Default: ``False``, with a warning if there are several processes. Required under
+            accelerate, whose ``Accelerator.prepare`` leaves this loader as it is.
 
     Raises:
-        KeyError, IndexError: A field or a type that the graph does not have; a seed outside it.
-        TypeError: Seeds that are no integers; a sampler of another kind, such as one of DGL's.
-        ValueError: Seeds or names without types for a graph of several; pairs as seeds whose edges
-            are to be excluded; fixed shapes of links, or of a graph with several types.
+        KeyError, IndexError: The graph does not have a field or a type, or a seed is outside it.
+        TypeError: Seeds are not integers, or the sampler is of another kind, such as one of DGL's.
+        ValueError: Seeds or names have no types although the graph has several; seeds are pairs
+            although edges are to be excluded; or fixed shapes are requested for links or for a
+            graph with several types.
         TypeError, ValueError: See ``SeedOrder``, ``PipelineOptions``, ``Budget`` and
-            ``DeviceSampler``; a device that this machine does not have.
+            ``DeviceSampler``; also for a device that this machine does not have.
         MissingDependencyError: ``sampling_device`` is a GPU, and Triton is not installed.
 
     Example:
@@ -296,20 +295,21 @@ class Loader(LoaderControls, Generic[S]):
     @overload
     def batch(self: Loader[TypedSeeds], seeds: TypedSeeds, *, key: int = 0) -> HeteroMiniBatch: ...
     def batch(self, seeds: Any, *, key: int = 0) -> Any:
-        """Make one batch of any seeds, outside of any epoch: for a service that answers requests.
+        """Make one batch of any seeds, outside of epochs, for inference services.
 
-        It is made in the calling thread, through the loader's cache; any number of threads may ask,
-        also while an epoch runs. Equal seeds and keys give equal batches, whatever was asked
+        The calling thread makes it, through the loader's cache. Any number of threads may call,
+        also while an epoch runs. Equal seeds and keys give equal batches, whatever was requested
         before. The first two requests fill the cache, and others wait for that.
 
         Args:
-            seeds: As the loader takes them; they need not be among the loader's own. One that
-                comes twice has two places in the batch, with the same neighbours.
-            key: Of the random numbers, from 0 on: another key draws other neighbours.
+            seeds: Seeds, in any form that the loader accepts. They need not be among the loader's
+                own seeds. A repeated seed is in the batch twice, with the same neighbours.
+            key: Key of the random numbers, at least 0: another key draws other neighbours.
 
         Raises:
-            TypeError, ValueError, KeyError, IndexError: As the loader's constructor; ``key`` is not
-                an integer from 0 on; more seeds than ``batch_size`` with fixed shapes.
+            TypeError, ValueError, KeyError, IndexError: As in the constructor; also if ``key`` is
+                not an integer of at least 0, or for more than ``batch_size`` seeds with fixed
+                shapes.
 
         Example:
             >>> from pagraph import Graph, Loader, NeighborSampler
@@ -328,31 +328,30 @@ class Loader(LoaderControls, Generic[S]):
     # A graph of one vertex type has one plan.
     @property
     def cache_plan(self) -> CachePlan | CachePlans:  # type: ignore[override]
-        """The static cache's rows, bytes and what they should save, by field; prints as a table.
+        """The static cache's rows and bytes by field, and its expected savings; prints as a table.
 
-        For a graph of several vertex types there is one for each.
+        With several vertex types there is one plan for each.
         """
         fields = self._engine.fields
         return fields.plan if len(self.graph.node_types) == 1 else fields.plans
 
     @property
     def sampling_placement(self) -> str:
-        """Place of the graph that is sampled, such as "host" or "device", and on a device how
-        batches are made there."""
+        """Where the sampled graph is, such as "host" or "device", and on a device how batches are
+        made there."""
         place = "host" if self._device_sampler is None else self._device_sampler.placement
         return place if self._program is None else f"{place}; {self._program}"
 
     @property
     def transfers(self) -> dict[str, str]:
-        """Path of each field's uncached rows to the device, and why; empty on the CPU."""
+        """How each field's uncached rows reach the device, and why; empty on the CPU."""
         return {str(key): str(transfer) for key, transfer in self._engine.fields.transfers.items()}
 
     def close(self) -> None:
-        """Unpin host memory and free the graph on a device; also done when nobody has the loader
-        any more.
+        """Unpin host memory and free the graph on a device; also done when the loader is freed.
 
-        Ends the newest pass, if it is not over. The loader cannot be used again. Rows cached on a
-        device, which other loaders may use too, are freed when nobody has it any more.
+        Ends the newest epoch, if it is not finished. The loader cannot be used again. Rows cached
+        on a device, which other loaders may share, are freed with the last loader that uses them.
         """
         super().close()
         if self._program is not None:

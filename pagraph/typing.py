@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from .accelerator import Accelerator
-from .graph.fields import FieldValue
-from .graph.given import (
+from .graph.conversion import (
     DGLGraph,
     Ids,
     NetworkxGraph,
@@ -25,6 +24,7 @@ from .graph.given import (
     SparseMatrix,
     Values,
 )
+from .graph.fields import FieldValue
 from .graph.graph import EdgeType
 from .ranking.policy import Policy, Ranked, Ranking
 

@@ -16,21 +16,21 @@ T = TypeVar("T")
 
 
 class WholeStep(Generic[T]):
-    """Calls a training step; on a GPU forward, backward and optimizer become one CUDA graph.
+    """Runs a training step; on a GPU, forward, backward and optimizer become one CUDA graph.
 
-    A step of a small model is hundreds of launches, which Python makes more slowly than the GPU
-    runs them; a replay is one. It needs batches of fixed shapes: those of the first size are copied
-    into the graph's own tensors, and the graph is replayed. The first steps, and the rare batches
-    of other sizes, run as they are. On the CPU all do.
+    A step of a small model is hundreds of launches, which Python issues more slowly than the GPU
+    runs them; a replay is a single launch. It needs batches of fixed shapes: those of the first
+    size are copied into the graph's own tensors, and the graph is replayed. The first steps, and
+    the rare batches of other sizes, run eagerly. On the CPU all steps do.
 
     Args:
         step: Trains on a batch and returns tensors, such as the detached loss, or None. It must do
-            the same work on the GPU for all batches of a size: no ``.item()``, no selection by a
-            mask, no calls of the loader. Call ``optimizer.zero_grad()`` in it, before
+            the same work on the GPU for all batches of a size: no ``.item()``, no boolean-mask
+            indexing, no calls of the loader. Call ``optimizer.zero_grad()`` in it, before
             ``backward()``; an optimizer such as Adam needs ``capturable=True``, and a learning rate
             that changes must be a tensor.
-        warmup: Steps that run as they are before one is recorded, at least 1. With
-            ``DistributedDataParallel`` 11.
+        warmup: Steps to run eagerly before one is recorded, at least 1; 11 with
+            ``DistributedDataParallel``.
 
     Example:
         >>> import torch

@@ -3,7 +3,6 @@
 from ..options.partitioning import CacheTrial, PartitionOptions
 from .dgl_format import write_dgl
 from .dgl_verification import verify_dgl
-from .fetches import PlacementReport, describe_placement
 from .manifest import PartitionManifest
 from .methods import METHODS
 from .opening import Part, open_partition
@@ -13,7 +12,6 @@ from .pagraph_format import (
     read_pagraph_partition,
     write_pagraph_partition,
 )
-from .part_check import Finding
 from .partition import Partition, PartVertices
 from .partitioning import (
     draw_train,
@@ -22,9 +20,9 @@ from .partitioning import (
     train_ids,
     train_type,
 )
-from .placement import place_vertices
+from .placement import PlacementReport, describe_placement, place_vertices
 from .report import PartitionReport, describe
-from .verification import Verification, verify_partition
+from .verification import Finding, Verification, verify_partition
 from .writing import write_partition
 
 __all__ = [

@@ -23,10 +23,9 @@ from ..system.files import check_inside, read_small
 from ..system.progress import Progress
 from .dgl_format import NOTES, ORIGINAL_ID, DglNumbering, DglPart, config_of, dgl_part, part_files
 from .manifest import train_digest
-from .part_check import Finding
 from .partition import Numbering, Partition
 from .source import SourceEntry
-from .verification import Verification, open_whole, validate_whole
+from .verification import Finding, Verification, open_whole, validate_whole
 
 _METHOD = "pagraph-"
 _MOST_PARTS = 2**20

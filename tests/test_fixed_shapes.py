@@ -11,7 +11,7 @@ import torch
 from torch.nn import functional
 
 from pagraph import CSC, Graph, Loader, NeighborSampler, WholeStep
-from pagraph.accelerator.host import HostAccelerator
+from pagraph.accelerator import HostAccelerator
 from pagraph.graph.mapped import map_npy
 from pagraph.sampling import EdgeBatches, LaborSampler
 

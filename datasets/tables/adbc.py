@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 from collections.abc import Mapping, Sequence
@@ -11,16 +12,25 @@ from typing import Any
 from urllib.parse import quote
 
 import adbc_driver_manager as adbc
+import nanoarrow
 
 from ...errors import FormatError, MissingDependencyError, how_to_install
 from ...system.units import printable
 from .connection import Connection, quoted, text_literal
-from .dialects import SQLITE_SEEDS, clashing_column, postgresql_value, sqlite_kind, staged_value
 from .location import Location
 from .schema import ForeignKey
-from .second_reader import FIRST_READ, SecondReader
-from .sources import Rows, Session, SourceColumn, SourceTable, lookup
-from .statements import ask, rows_of, stream_of
+from .sources import (
+    SQLITE_SEEDS,
+    Rows,
+    Session,
+    SourceColumn,
+    SourceTable,
+    clashing_column,
+    lookup,
+    postgresql_value,
+    sqlite_kind,
+    staged_value,
+)
 
 _VIEWS = ("view", "materialized view", "system view")
 # Limit of row numbers, since users may set any rowid.
@@ -33,6 +43,9 @@ _SHORT_ROW = 4096
 _ROW_NUMBERS = ("rowid", "_rowid_", "oid")
 _NOT_LOADED = "[Driver Manager] Could not load"
 _TABLES = ("table", "base table", "partitioned table", "foreign table", "local temporary")
+# Begins a transaction's snapshot: SQLite takes the lock with the first row.
+_FIRST_READ = "select count(*) from sqlite_schema"
+_NO_TRUST = "pragma trusted_schema = off"
 
 
 def session_of(location: Location, connection: Connection) -> Session:
@@ -107,7 +120,7 @@ class _Session:
         """Tables and views of a schema, or of the only one."""
         stream = self._link.get_objects(adbc.GetObjectsDepth.ALL, db_schema=schema)
         found = []
-        for catalog in rows_of(stream):
+        for catalog in _rows_of(stream):
             for part in catalog["catalog_db_schemas"] or ():
                 name = part["db_schema_name"] or ""
                 if schema is None or name == schema:
@@ -157,11 +170,65 @@ class _Session:
     def _load(self, link: Any, relation: str, query: str, values: str) -> None:
         """Make a relation of ``values`` from the rows of a query."""
         with adbc.AdbcStatement(link) as statement:
-            self._connection.load(relation, stream_of(statement, query), values)
+            self._connection.load(relation, _stream_of(statement, query), values)
 
     def _ask(self, query: str) -> Rows:
         """The rows of a small result."""
         return ask(self._link, query)
+
+
+class SecondReader:
+    """A second connection to an SQLite file, which a first one reads in one transaction.
+
+    It begins twice: :meth:`open` before the first connection's transaction, and :meth:`join` after
+    it. No commit between these two means that both transactions are of one moment, with a log of
+    writes (WAL) or a journal. It waits for no writer, who may be waiting for the first connection.
+
+    Attributes:
+        link: The connection; None if the first one must read alone.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.link: Any = None
+        self._path = path
+        # Before the first connection opens it: the file may be replaced by another.
+        self._file = os.stat(path)
+        self._version = -1
+
+    def open(self, database: Any) -> None:
+        """Connect, and note the version of the file before the first transaction begins."""
+        try:
+            self.link = adbc.AdbcConnection(database)
+            ask(self.link, _NO_TRUST)
+            ask(self.link, "pragma busy_timeout = 0")
+            self._version = self._data_version()
+        except adbc.Error:
+            self.close()
+
+    def join(self) -> None:
+        """Begin a transaction, and close the connection if that is not the first one's snapshot."""
+        if self.link is None:
+            return
+        is_same = False
+        with contextlib.suppress(adbc.Error, OSError):
+            self.link.set_autocommit(False)
+            ask(self.link, _FIRST_READ)
+            is_same = self._data_version() == self._version and os.path.samestat(
+                self._file, os.stat(self._path)
+            )
+        if not is_same:
+            self.close()
+
+    def close(self) -> None:
+        """End the transaction."""
+        if self.link is not None:
+            self.link.close()
+            self.link = None
+
+    def _data_version(self) -> int:
+        """A number that changes with commits of others (https://www.sqlite.org/pragma.html)."""
+        ((version,),) = (row.values() for row in ask(self.link, "pragma data_version"))
+        return int(version)
 
 
 class SQLiteSession(_Session):
@@ -177,13 +244,13 @@ class SQLiteSession(_Session):
 
     def _begin(self) -> None:
         # Unsafe functions in views and columns of an untrusted file do not run.
-        self._ask("pragma trusted_schema = off")
+        self._ask(_NO_TRUST)
         # Milliseconds to wait for a writer.
         self._ask("pragma busy_timeout = 10000")
         if self._connection.has_spare_thread:
             self._second.open(self._database)
         self._link.set_autocommit(False)
-        self._ask(FIRST_READ)
+        self._ask(_FIRST_READ)
         self._second.join()
 
     def _second_link(self) -> Any:
@@ -299,7 +366,7 @@ class SQLiteSession(_Session):
         hides = any(column.name.lower() == "rowid" for column in columns)
         with adbc.AdbcStatement(link) as statement:
             statement.set_options(**{"adbc.sqlite.query.batch_rows": str(batch)})
-            stream = stream_of(statement, query)
+            stream = _stream_of(statement, query)
             self._connection.load(relation, stream, values, "offset 1" if hides else "")
         # Not by `offset` where there is another way: it runs the driver and DuckDB in one thread.
         if not hides:
@@ -478,3 +545,22 @@ def _link(columns: tuple[str, ...], usage: Sequence[Mapping[str, Any]], schema: 
     place = first["fk_db_schema"] or ""
     name = other if place == schema else f"{place}.{other}"
     return ForeignKey(columns, name, tuple(part["fk_column_name"] or "" for part in usage))
+
+
+def ask(link: Any, query: str) -> Rows:
+    """The rows of a small result of a connection; the statement has ended."""
+    with adbc.AdbcStatement(link) as statement:
+        return _rows_of(_stream_of(statement, query))
+
+
+def _stream_of(statement: Any, query: str) -> Any:
+    """The rows of a query, as an Arrow stream that lives as long as its statement."""
+    statement.set_sql_query(query)
+    stream, _ = statement.execute_query()
+    return stream
+
+
+def _rows_of(stream: Any) -> Rows:
+    """All rows of a small stream."""
+    found: Rows = nanoarrow.ArrayStream(stream).read_all().to_pylist()
+    return found

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from ...errors import FormatError
 from ...system.arrays import Array
@@ -265,3 +267,13 @@ def _values(column: Any) -> Array:
             raise AssertionError("a query of ours must leave no number missing")
     numbers: Array = np.frombuffer(view.buffer(1), dtype=_DTYPES[form])
     return numbers[first : first + count]
+
+
+def padded_words(connection: Connection, query: str, count: int, longest: int) -> Tensor:
+    """The words of a query as zero-padded rows of bytes, shape ``(count, longest)``."""
+    rows = np.zeros((count, longest), dtype=np.uint8)
+    begin = 0
+    for block in connection.padded(query, longest):
+        rows[begin : begin + len(block)] = block
+        begin += len(block)
+    return torch.from_numpy(rows)

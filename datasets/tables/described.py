@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import csv
+import io
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,19 +19,35 @@ from ...graph.graph import CSC, EdgeType, Graph
 from ...system.arrays import Array
 from ...system.budget import check_fits, reading_room
 from ...system.checks import StrPath
+from ...system.files import load_yaml, named_file
 from ..arrays import array_tensor, bool_mask, has_ending, read_array
 from ..manifest import take
-from ..numbers import WIDE, NumberColumn, NumberField, tensor_of
+from ..numbers import (
+    MOST_CHARACTERS,
+    WIDE,
+    NoIntegerError,
+    NumberColumn,
+    NumberField,
+    number_columns,
+    numbers_of,
+    tensor_of,
+)
 from ..paths import TEXTS
-from ..yaml_file import load_yaml, named_file
+from ..text_blocks import cut, read_blocks
 from .columns import family
-from .connection import Connection, quoted
-from .named_columns import check_columns, load_text
-from .numbering import padded_words
+from .connection import Connection, padded_words, quoted
 from .parquet import columns_side_by_side, parquet_table
 from .schema import Table
-from .text import file_source
-from .text_numbers import MOST_CHARACTERS, NoIntegerError, number_columns, numbers_of
+from .text import (
+    OtherLinesError,
+    TableHead,
+    TextLines,
+    Way,
+    column_ways,
+    file_source,
+    piped,
+    unix_lines,
+)
 
 _IS_INTEGER = re.compile(r"[ \t]*[+-]?[0-9]+[ \t]*")
 
@@ -233,7 +252,7 @@ class _Table:
         if self._is_parquet:
             kinds = _load_parquet(connection, relation, self.file, names)
         elif has_ending(self.file, TEXTS):
-            load_text(connection, relation, self.file, names)
+            _load_text(connection, relation, self.file, names)
             kinds = ["VARCHAR"] * len(names)
         else:
             raise FormatError(f"{self.file} must end in .parquet, {', '.join(TEXTS)}")
@@ -353,7 +372,7 @@ def _load_parquet(connection: Connection, relation: str, file: Path, names: list
     """Make a relation with a file's columns as ``c0``, ``c1``, ...; returns their types."""
     with file_source(file) as source:
         table = parquet_table(connection, file, source)
-        check_columns(file, names, list(table.columns))
+        _check_columns(file, names, list(table.columns))
         rows = quoted(table.relation)
         chosen = ", ".join(f"{quoted(name)} AS c{place}" for place, name in enumerate(names))
         try:
@@ -361,3 +380,81 @@ def _load_parquet(connection: Connection, relation: str, file: Path, names: list
         except FormatError as error:
             raise FormatError(f"{file} cannot be read: {error}") from None
     return [table.columns[name] for name in names]
+
+
+def _load_text(connection: Connection, relation: str, file: Path, names: list[str]) -> None:
+    """Make a relation with a file's columns as ``c0``, ``c1``, ...; empty texts are NULL.
+
+    Raises:
+        FormatError: A column is missing, or a line has more or fewer columns than the first.
+    """
+    block = next(read_blocks(file), None)
+    head = TableHead.of(b"" if block is None else block.data)
+    if block is None or not any(head.words):
+        raise FormatError(f"{file} must begin with a line of column names, it is empty")
+    _check_columns(file, names, head.words)
+    chosen = [f"c{head.words.index(name)} AS c{place}" for place, name in enumerate(names)]
+    query = f"SELECT {', '.join(chosen) or '0 AS none'}"
+    *quick, last = _text_ways(file, head, block.data)
+    for way in quick:
+        with contextlib.suppress(FormatError, OtherLinesError):
+            return _load_way(connection, relation, way, query)
+    _load_way(connection, relation, last, query)
+
+
+def _check_columns(file: Path, columns: list[str], names: list[str]) -> None:
+    """Raise FormatError for a column that is missing or repeated."""
+    for name in columns:
+        if names.count(name) != 1:
+            raise FormatError(f"{file} must have one column {name!r}, it has {names}"[:300])
+
+
+def _text_ways(file: Path, head: TableHead, data: bytes) -> Iterator[Way]:
+    """The ways to read the lines; the last one reads all, and reports errors."""
+    width = len(head.words)
+    for way in column_ways(file, data, head.behind, head.separator, width):
+        # If blanks separate, a tab would stay in a word.
+        if head.separator is not None or not way.is_direct:
+            yield way
+    rewritten = piped(file, _Rewritten(file, head), head.behind)
+    yield Way(TextLines(",", width, quoted=True), rewritten)
+
+
+class _Rewritten:
+    """Splits lines one by one, and quotes every column."""
+
+    def __init__(self, file: Path, head: TableHead) -> None:
+        self._file = file
+        self._head = head
+        self._line = 0
+
+    def __call__(self, data: bytes) -> bytes:
+        """The rewritten lines of a block, with Unix line ends."""
+        try:
+            lines = unix_lines(data).decode("utf-8").split("\n")
+        except UnicodeDecodeError as error:
+            raise FormatError(f"{self._file} must be UTF-8 text: {error}") from None
+        out = io.StringIO()
+        writer = csv.writer(out, quoting=csv.QUOTE_ALL, lineterminator="\n")
+        for number, line in enumerate(lines, self._line):
+            if line:
+                writer.writerow(self._words(number, line))
+        # The last line ends with this block.
+        self._line += len(lines) - 1
+        return out.getvalue().encode()
+
+    def _words(self, number: int, line: str) -> list[str]:
+        words = cut(line, self._head.separator)
+        if len(words) != len(self._head.words):
+            raise FormatError(
+                f"{self._file} cannot be read: row {number} has {len(words)} columns, and the "
+                f"first line {len(self._head.words)}"
+            )
+        return words
+
+
+def _load_way(connection: Connection, relation: str, way: Way, query: str) -> None:
+    # DuckDB skips empty lines, unless they may be an empty column.
+    lines = "WHERE c0 IS NOT NULL" if way.lines.width == 1 else ""
+    with way.relation() as rows:
+        connection.run(f"CREATE OR REPLACE TABLE {relation} AS {query} FROM {rows} {lines}")

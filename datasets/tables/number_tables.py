@@ -21,7 +21,18 @@ from ...errors import FormatError
 from ...system.budget import check_fits
 from ...system.checks import StrPath
 from ..column_files import Scratch
-from ..numbers import Column, NumberColumn, NumberField
+from ..numbers import (
+    KINDER,
+    MOST_CHARACTERS,
+    Column,
+    NoIntegerError,
+    NumberColumn,
+    NumberField,
+    integer_columns,
+    number_columns,
+    numbers_of,
+    real_columns,
+)
 from ..text_blocks import Block, cut, first_line, is_packed, numbered_lines, read_blocks
 from .connection import text_literal
 from .text import (
@@ -36,15 +47,6 @@ from .text import (
     unix_lines,
     unpadded,
     whole_lines,
-)
-from .text_numbers import (
-    KINDER,
-    MOST_CHARACTERS,
-    NoIntegerError,
-    integer_columns,
-    number_columns,
-    numbers_of,
-    real_columns,
 )
 
 # Smaller texts are read line by line: importing DuckDB takes longer.

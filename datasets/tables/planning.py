@@ -13,8 +13,18 @@ from ..original_ids import ORIGINAL_ID
 from .choices import Filling, Missing
 from .columns import TIME, Rule, family, graph_unit, look_at
 from .connection import Connection, quoted
-from .key_names import may_be_key, may_refer, words_of
-from .keys import KeyColumn, as_key, broken_key, check_keys, check_whole, is_ascending, missing_from
+from .keys import (
+    KeyColumn,
+    as_key,
+    broken_key,
+    check_keys,
+    check_whole,
+    is_ascending,
+    may_be_key,
+    may_refer,
+    missing_from,
+    words_of,
+)
 from .schema import Column, End, ForeignKey, Link, Schema, Table, VertexTable
 
 Keys = Mapping[str, str | Sequence[str] | None]

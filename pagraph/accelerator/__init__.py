@@ -1,8 +1,16 @@
 """Accelerators: streams, events, pinned memory and kernels, for CUDA and for tests on the CPU."""
 
-from .accelerator import Accelerator, Event, Handover, OutOfMemory, StagingRing, Stream, with_room
+from .accelerator import (
+    Accelerator,
+    Event,
+    Handover,
+    HostAccelerator,
+    OutOfMemory,
+    StagingRing,
+    Stream,
+    with_room,
+)
 from .cuda import CudaAccelerator, accelerator_for
-from .host import HostAccelerator
 from .pinning import Pin
 
 __all__ = [

@@ -15,7 +15,7 @@ COMPLETE = "_PAGRAPH_COMPLETE"
 @click.argument("shell", type=click.Choice(("bash", "zsh", "fish")))
 @click.pass_context
 def command(context: click.Context, shell: str) -> None:
-    """Print the script that lets SHELL complete verbs, options and paths of pagraph.
+    """Print the script with which SHELL completes pagraph's commands, options and paths.
 
     For this session: eval "$(pagraph completion bash)". For every session, add that line to
     ~/.bashrc, or ~/.zshrc with zsh. With fish, write the script to

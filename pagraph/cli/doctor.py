@@ -21,7 +21,7 @@ def command(disk: Path | None, json_file: Path | None) -> None:
     """Show what works here, what falls back and why, and what to fix.
 
     Lists versions, who samples and reads for each loader, the folder of compiled kernels, memory,
-    cores and GPUs. Put it into bug reports.
+    cores and GPUs. Include the output in bug reports.
     """
     from ..doctor import diagnose
     from ..system.atomic import write_json

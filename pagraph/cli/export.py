@@ -22,9 +22,9 @@ from .options import split_option
 def command(folder: Path, out: Path, form: str, split: str) -> None:
     """Write the graph folder DIR with all its fields as OUT, which must not exist yet.
 
-    --form dgl is a file of dgl.save_graphs (OUT ends in .bin), pyg a Data or HeteroData that
-    torch.save wrote (.pt), ogb a folder of comma-separated tables, raw/ and split/. A field that
-    the form cannot hold is an error. pagraph import reads all of them.
+    --form dgl writes a file like dgl.save_graphs (OUT ends in .bin), pyg a Data or HeteroData like
+    torch.save (.pt), ogb a folder of comma-separated tables, raw/ and split/. A field that the form
+    cannot hold is an error. pagraph import reads all three forms.
     """
     # Before torch is imported: a mistyped path is refused at once.
     check_target(out, form, name="OUT")

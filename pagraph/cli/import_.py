@@ -136,8 +136,8 @@ def command(
 
     SRC is an edge list (.txt, .tsv, .csv, perhaps compressed, or .parquet), Matrix Market (.mtx),
     GraphML, GML, KONECT's out.NAME, an .npz of scipy or of a GNN benchmark, an edge_index (.npz,
-    .npy, .pt), a graph that DGL (.bin) or PyG (.pt) saved, a folder of PaGraph's, OGB's or
-    GraphBolt's, a YAML file that describes tables, or a database: a file of SQLite's or DuckDB's,
+    .npy, .pt), a graph that DGL (.bin) or PyG (.pt) saved, a folder from PaGraph, OGB or GraphBolt,
+    a YAML file that describes tables, or a database: an SQLite or DuckDB file,
     postgresql://USER@HOST/NAME, sqlite:///PATH or adbc:DRIVER:URI.
     """
     if dry_run:

@@ -40,8 +40,9 @@ def _choice(*names: str, among: Sequence[str], help: str) -> Callable[[Any], Any
 def verify(out: Path, source: Path | None, json_file: Path | None) -> None:
     """Verify the partition folder OUT against the graph that it was made from.
 
-    Every training vertex is in exactly one part, every neighbourhood is complete, ids map back, and
-    fields equal the source's. Anything wrong is printed, and the exit code is 1.
+    Checks that every training vertex is in exactly one part, that every neighbourhood is complete,
+    that ids map back, and that fields equal the source's. Faults are printed, and the exit code is
+    then 1.
     """
     try:
         existing_folder(out)
@@ -134,10 +135,10 @@ def command(
     """Divide the graph folder DIR into self-contained parts, one for each process, and write them
     as the folder OUT.
 
-    A part holds its training vertices and all that they reach within --hops, so that no process
-    asks another. With --format dgl every vertex is in one part, placed so that few rows are
-    fetched from others. With --compare no parts are written. "pagraph partition verify OUT"
-    checks a result.
+    A part holds its training vertices and everything that they reach within --hops, so that no
+    process needs data from another. With --format dgl every vertex is in exactly one part, placed
+    so that few rows are fetched from other parts. With --compare no parts are written. "pagraph
+    partition verify OUT" checks a result.
     """
     if compare and out is not None:
         raise click.UsageError(

@@ -31,11 +31,11 @@ from .terminal import progress_bar, summary_line
 )
 @memory_option
 def command(folder: Path, out: Path, model: str, row_normalize: bool, memory: str | None) -> None:
-    """Sum up every vertex's neighbours as the first layer would, and write the folder OUT, which
-    must not exist yet.
+    """Sum every vertex's neighbours as the first layer would, and write the folder OUT, which must
+    not exist yet.
 
-    Training on OUT samples one hop less than on DIR. Give --fanout one entry less, and partition
-    with --hops one less.
+    Training on OUT samples one hop fewer than on DIR. Pass --fanout with one entry fewer, and
+    partition with --hops lower by one.
     """
     check_absent(out, name="OUT")
     folder_form(folder)

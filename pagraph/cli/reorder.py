@@ -63,9 +63,9 @@ def command(
 ) -> None:
     """Write the graph folder DIR as OUT, which must not exist yet, for training from disk.
 
-    OUT is the same graph with its vertices in another order. Rows that a mini-batch reads lie
-    together, so that fewer pages are read. Masks and all fields move along; original_id keeps the
-    ids. Prints how many pages batches touch, before and after.
+    OUT is the same graph with its vertices in another order. Rows that a mini-batch reads are close
+    together, so that fewer pages are read. Masks and all fields are reordered, too; original_id
+    keeps the old ids. Prints how many pages batches touch, before and after.
     """
     check_absent(out, name="OUT")
     options = build(TrainOptions, settings)

@@ -55,13 +55,12 @@ def command(
 ) -> None:
     """Run an unchanged DGL or PyG script with pagraph's loaders in place of theirs.
 
-    The arguments after SCRIPT go to the script, which runs as by `python SCRIPT`. At its end a
-    table on stderr shows for each loader whether it was replaced, why not, and how long the
-    script waited for it.
+    The arguments after SCRIPT are passed to the script, which runs as with `python SCRIPT`. At the
+    end, a table on stderr shows for each loader whether it was replaced, and if not, why, and how
+    long the script waited for it.
     """
-    from ..run.compare import compare_runs
     from ..run.replacing import Settings
-    from ..run.script import run_module, run_script
+    from ..run.script import compare_runs, run_module, run_script
     from ..run.session import Session
     from ..system.atomic import check_writable
 

@@ -21,11 +21,11 @@ from .terminal import progress_bar
 def command(faces: tuple[str, ...], jobs: int | None) -> None:
     """Compile the kernels that loaders need, so that no first batch waits for them.
 
-    FACES are core (pagraph.Loader), dgl and pyg. Default: all whose packages are installed.
+    Name any of core (pagraph.Loader), dgl and pyg. Default: all whose packages are installed.
 
     Every kind of loader reads a few batches of a tiny graph. Kernels are kept in a private folder
-    of this user, below NUMBA_CACHE_DIR, XDG_CACHE_HOME or ~/.cache. Run this when a container image
-    is built, or in a CI job that caches that folder.
+    of this user, in NUMBA_CACHE_DIR, XDG_CACHE_HOME or ~/.cache. Run this when a container image is
+    built, or in a CI job that caches that folder.
     """
     from .._jit import NOT_KEPT, cache_state
     from ..warmup import warm_up

@@ -116,70 +116,69 @@ class DataLoader(LoaderControls, Prepared, _DGLDataLoader, Generic[S]):
     """Drop-in for ``dgl.dataloading.DataLoader`` (DGL 1.1 to 2.x): the same arguments, the same
     batches.
 
-    DGL's neighbour, LABOR, ShaDow, Cluster-GCN and GraphSAINT samplers,
-    ``pagraph.dgl.LayerSampler``, and edge samplers around them are run by our kernels, in threads,
-    ahead of the training loop; any other runs its own ``sample``. Graphs have any number of vertex
-    and edge types. Prefetched columns are read through a static cache. Threads take the place of
-    DGL's worker processes: batches always come in order.
+    Our kernels sample for DGL's neighbour, LABOR, ShaDow, Cluster-GCN and GraphSAINT samplers, for
+    ``pagraph.dgl.LayerSampler``, and for edge samplers around them, in threads, ahead of the
+    training loop. Any other sampler runs its own ``sample``. Graphs may have any number of vertex
+    and edge types. Prefetched columns are read through a static cache. Threads replace DGL's worker
+    processes, and batches always come in order.
 
     Args:
-        graph: The graph to sample from; or a ``pagraph.Graph``, the graph of a part say, which all
-            its loaders share as one DGL graph (``loader.graph``), and whose fields an epoch takes
-            as they are when it begins.
+        graph: The graph to sample from. It may also be a ``pagraph.Graph``, such as that of a part.
+            All its loaders then share one DGL graph (``loader.graph``), and each epoch uses the
+            fields that the graph has when the epoch begins.
         indices: Seeds: a tensor, a sequence, a mapping from type, or a dataset whose items are
             whole batches.
         graph_sampler: A DGL sampler, or anything with ``sample(graph, indices)``.
         device: Where batches are delivered. Default: the graph's device.
-        use_ddp: Hand each process of ``torch.distributed`` its own, equally long part of the
-            indices: a slice of them, or with ``shuffle`` of one order that all processes draw alike
-            for every epoch.
-        ddp_seed: That order is a function of (``ddp_seed``, epoch) where there is no ``seed``. (DGL
+        use_ddp: Split the indices evenly between the processes of ``torch.distributed``: each gets
+            a slice of the indices, or with ``shuffle`` a slice of an order that is the same in all
+            processes and new in every epoch.
+        ddp_seed: Without a ``seed``, that order is a function of (``ddp_seed``, epoch). (DGL
             ignores it.)
-        batch_size: Seeds a batch.
-        drop_last: Leave out an incomplete last batch, and indices that do not divide by the number
-            of processes.
-        shuffle: New order every epoch; from ``seed``, else from NumPy's global generator, as DGL
-            does it.
-        use_prefetch_thread: Accepted and checked as by DGL; ``prefetch`` decides.
-        use_alternate_streams: Accepted.
-        pin_prefetcher: Accepted and checked as by DGL.
-        use_uva: Accepted on machines with CUDA; ``sampling_device`` decides.
-        gpu_cache: DGL's row counts by column; their bytes become the cache's budget where ``cache``
-            is ``"auto"``.
-        cache: What the static feature cache may take: ``"2GiB"``, bytes, a fraction, ``"auto"``, or
-            0 for none. On a CUDA device it holds columns that live in host memory; on the CPU those
-            that lie on disk.
-        cache_policy: Ranks the vertices: ``"auto"``, ``"adaptive"``, ``"degree"`` (PaGraph),
-            ``"presample"``, ``"presample:K"``, ``"vip"``, ``"random"``, or a callable as
-            ``pagraph.ranking.policy`` says.
-        cache_dtype: ``"float16"``, ``"bfloat16"`` or ``"int8"``: float columns are cached so, 2 or
-            4 times as many. All prefetched rows of columns that the cache may serve are delivered
-            rounded, in the column's dtype; see ``pagraph.features.narrow`` for how much that
-            changes. Default: as they are.
-        prefetch: Finished batches that may wait. 0 prepares each batch when it is asked for,
+        batch_size: Seeds per batch.
+        drop_last: Leave out an incomplete last batch, and indices that cannot be split evenly
+            between the processes.
+        shuffle: Shuffle the indices in every epoch: by ``seed``, or else with NumPy's global
+            generator, as in DGL.
+        use_prefetch_thread: Checked as in DGL, but without effect: ``prefetch`` decides.
+        use_alternate_streams: Ignored.
+        pin_prefetcher: Checked as in DGL, but without effect.
+        use_uva: Accepted on machines with CUDA, but without effect: ``sampling_device`` decides.
+        gpu_cache: DGL's row counts by column; if ``cache`` is ``"auto"``, their bytes become the
+            cache's budget.
+        cache: Size of the static feature cache: ``"2GiB"``, bytes, a fraction, ``"auto"``, or 0 for
+            none. On a CUDA device it caches columns in host memory; on the CPU, those on disk.
+        cache_policy: Ranking of the vertices: ``"auto"``, ``"adaptive"``, ``"degree"`` (PaGraph),
+            ``"presample"``, ``"presample:K"``, ``"vip"``, ``"random"``, or a callable, see
+            ``pagraph.ranking.policy``.
+        cache_dtype: ``"float16"``, ``"bfloat16"`` or ``"int8"``: the form of cached float columns,
+            so that 2x or 4x more rows fit. All prefetched rows of columns that the cache may serve
+            are rounded, and delivered in the column's dtype. For the errors see
+            ``pagraph.features.narrow``. Default: unchanged.
+        prefetch: Maximum number of finished batches that wait. 0 makes each batch on request,
             without threads.
-        lookahead: Batches of a graph on disk that are sampled ahead, so that the rows that all of
-            them miss are read once and in the order of the file; ``"auto"``, or 0 for none.
-        memory: Bytes of host memory for the caches, the graph and the batches together, such as
-            ``"4GiB"``; see ``memory_plan``. ``"auto"``: what is free, less a reserve. Of a graph
-            that is all in memory nothing is divided, and a warning says so.
-        seed: Makes the order and the sampling a function of (seed, epoch). Without it, the sampling
-            follows ``torch.manual_seed`` and the order ``numpy.random.seed``.
-        sampling_device: ``"cpu"``, or the CUDA device that is also ``device``: it samples itself,
-            and gives the same blocks, bit for bit. It can for a ``NeighborSampler`` whose fan-outs
-            are at most 128 or -1, without ``prefetch_edge_feats``. The default "auto" takes the
-            device where it can, for a graph of one type without ``prob``; see
-            :attr:`sampling_placement`. Batches that exclude edges are sampled on the CPU.
-        batch_dependency: Batches of an epoch for which a vertex keeps what it draws (DGL's
-            ``LaborSampler`` has its own), so that batches behind each other read many of the same
-            rows; 1: batches are independent. For neighbour and LABOR samplers; see
+        lookahead: Batches of a graph on disk to sample ahead, so that the rows they miss are read
+            once and in file order; ``"auto"``, or 0 for none.
+        memory: Host memory for caches, graph and batches together, such as ``"4GiB"``; see
+            ``memory_plan``. ``"auto"``: free memory, less a reserve. Without effect (and with a
+            warning) for a graph that is entirely in memory.
+        seed: Makes order and sampling a function of (seed, epoch). Without it, sampling follows
+            ``torch.manual_seed`` and the order ``numpy.random.seed``.
+        sampling_device: ``"cpu"``, or the CUDA device that is also ``device``, which then samples;
+            blocks are the same, bit for bit. That needs a ``NeighborSampler`` with fan-outs of at
+            most 128 or -1, without ``prefetch_edge_feats``. The default, ``"auto"``, is the device
+            if possible, for a graph of one type without ``prob``; see :attr:`sampling_placement`.
+            Batches that exclude edges are sampled on the CPU.
+        batch_dependency: Number of batches of an epoch for which a vertex keeps its draws, so that
+            successive batches share many rows. 1: independent batches. For neighbour and LABOR
+            samplers; DGL's ``LaborSampler`` has its own argument. See
             ``pagraph.sampling.NeighborSampler``.
         **kwargs: ``num_workers`` (threads; 0 lets the loader choose), ``worker_init_fn`` (called in
-            each thread), ``generator``; ``persistent_workers``, ``prefetch_factor``, ``timeout``
-            and ``multiprocessing_context`` are checked as by torch and mean nothing to threads.
+            each thread) and ``generator``. ``persistent_workers``, ``prefetch_factor``, ``timeout``
+            and ``multiprocessing_context`` are checked as in torch, but have no effect on threads.
 
     Raises:
-        ValueError, TypeError, AttributeError, AssertionError, DGLError: as DGL's loader, earlier.
+        ValueError, TypeError, AttributeError, AssertionError, DGLError: As in DGL, but earlier.
 
     Example:
         >>> import pagraph.dgl, dgl, torch
@@ -427,7 +426,7 @@ class DataLoader(LoaderControls, Prepared, _DGLDataLoader, Generic[S]):
 
     @property
     def sampling_placement(self) -> str:
-        """Where the graph is that is sampled; where a device could sample and does not, why."""
+        """Where the sampled graph is; if a device could sample but does not, also why."""
         return self._placement
 
     def _samples_there(
@@ -506,7 +505,7 @@ class DataLoader(LoaderControls, Prepared, _DGLDataLoader, Generic[S]):
         )
 
     def check_worker_number_rationality(self) -> None:
-        """Nothing to warn of: workers are threads (torch would warn of that many processes)."""
+        """Warn of nothing: workers are threads (torch would warn of so many processes)."""
 
     @contextmanager
     def enable_cpu_affinity(
@@ -515,14 +514,14 @@ class DataLoader(LoaderControls, Prepared, _DGLDataLoader, Generic[S]):
         compute_cores: list[int] | None = None,
         verbose: bool = True,
     ) -> Iterator[None]:
-        """Pin the threads of passes that begin inside, and the calling thread; everything is
-        restored at the end.
+        """Pin the calling thread, and the threads of epochs that begin inside the context;
+        everything is restored at its end.
 
-        Does nothing when batches go to a GPU, or where the system cannot pin.
+        Does nothing if batches go to a GPU, or if the system cannot pin threads.
 
         Raises:
             Exception: There is no worker, the number of loader cores is not the number of workers,
-                there are more workers than cores, or a core is not this process's to use (DGL's own
+                there are more workers than cores, or this process may not use a core (DGL's own
                 type).
         """
         if self.device.type != "cpu":

@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from ..accelerator import Event
     from ..engine.engine import Engine
     from ..graph.graph import EdgeType, Graph
-    from ..graph.minibatch import HeteroMiniBatch
-    from ..graph.subgraph import Subgraph
+    from ..graph.minibatch import HeteroMiniBatch, Subgraph
     from ..sampling import BlockSampler
     from ..sampling.block_sampler import ExcludedEdges
     from ..sampling.gpu.sampler import DeviceSampler

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from ..sampling import LayerSampler as CoreSampler
-from ..sampling.hard_negatives import HardNegatives as CoreNegatives
+from ..sampling.negative import HardNegatives as CoreNegatives
 from ..seeds.keys import random_key
 from .blocks import BlockBuilder
 from .convert import by_edge_type, core_graph, excluded_sets

@@ -11,8 +11,7 @@ import numpy as np
 
 from ..sampling.fixed_shapes import Sizes
 from ..seeds.order import SeedOrder, Ticket
-from ..stats.epoch import REQUESTS
-from ..stats.stats import EpochRecorder
+from ..stats.stats import REQUESTS, EpochRecorder
 from ..system.tables import Table, Tabled
 from ..system.threads import ForkLock
 from ..system.units import bytes_text, percent

@@ -18,8 +18,8 @@ from ..features.feature import DeviceFeature
 from ..features.field import Field, host_feature
 from ..features.narrow import stored_as
 from ..graph.graph import Graph
+from ..graph.minibatch import Subgraph
 from ..graph.resident import keep_resident, resident_bytes
-from ..graph.subgraph import Subgraph
 from ..ranking.auto import adaptive, auto
 from ..ranking.policies import BYTES_A_ROW, FewBatches, ranking_bytes, ranks_all, spread_seeds
 from ..seeds.keys import derive_key

@@ -86,7 +86,7 @@ class NarrowFeature:
 
     def read(self, ids: Tensor, out: Tensor | BufferPool | None = None) -> Tensor:
         """The stored rows of ``ids``; ValueError if the form cannot hold a value."""
-        from . import _precision
+        from . import _gather
 
         index = id_array(ids)
         out = output_for(self, len(index), out)
@@ -98,7 +98,7 @@ class NarrowFeature:
             return out
         self.source.announce(index)
         worst = np.zeros(1, dtype=np.uint32)
-        bad = _precision.gather_narrow(
+        bad = _gather.gather_narrow(
             *_located(self.source),
             index,
             self.form.code,
@@ -187,7 +187,7 @@ def gather_wide(
         slots: Their table from vertex to slot.
         count: Their number.
     """
-    from . import _precision
+    from . import _gather
 
     source = source_of(stored)
     decoding = stored.decoding
@@ -195,7 +195,7 @@ def gather_wide(
     source.announce(index, slots, count)
     hits = np.zeros(len(ends), dtype=np.int64)
     worst = np.zeros(1, dtype=np.uint32)
-    bad = _precision.gather_wide(
+    bad = _gather.gather_wide(
         stored_words(stored, _NO_BYTES if cached is None else cached),
         count,
         slots,

@@ -21,8 +21,7 @@ from .fields import Fields, rows_text, unknown_name
 
 if TYPE_CHECKING:
     from ..system.tables import Tabled
-    from .fields import FieldValue
-    from .given import (
+    from .conversion import (
         DGLGraph,
         Ids,
         Keys,
@@ -35,6 +34,7 @@ if TYPE_CHECKING:
         TablesByName,
         Values,
     )
+    from .fields import FieldValue
 
     Named = Mapping[str, FieldValue | Values]
 

@@ -22,7 +22,7 @@ from torch_geometric.data import HeteroData  # noqa: E402
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from ..graph.subgraph import Subgraph
+    from ..graph.minibatch import Subgraph
     from ..ranking.workload import Workload
     from ..typing import Ids, LoaderOptions
 

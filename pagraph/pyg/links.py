@@ -13,9 +13,8 @@ from ..graph.csc import check_range
 from ..graph.fields import FieldVersion
 from ..graph.graph import NODE_TYPE, Graph
 from ..sampling.batches import PairNegatives, PairSeeds
-from ..sampling.hard_negatives import HardNegatives as CoreNegatives
-from ..sampling.hard_negatives import HardPairs
-from ..sampling.negative import NegativeEnds
+from ..sampling.negative import HardNegatives as CoreNegatives
+from ..sampling.negative import HardPairs, NegativeEnds
 from .package import import_pyg
 from .times import check_times
 

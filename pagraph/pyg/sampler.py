@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from ..graph.graph import EDGE_TYPE, NODE_TYPE, EdgeType, Graph
-from ..graph.subgraph import Subgraph
+from ..graph.minibatch import Subgraph
 from ..sampling import SubgraphSampler
 from ..sampling.batches import PairNegatives, pair_seeds
-from ..sampling.hard_negatives import HardPairs
+from ..sampling.negative import HardPairs
 from ..sampling.sampler import own_fields
 from ..sampling.times import one_kind
 from ..sampling.trees import check_time_fields
@@ -170,7 +170,7 @@ class KeyedSampler(BaseSampler):
 
     Attributes:
         graph: The graph that ``core`` samples.
-        core: The sampler, which draws a :class:`~pagraph.graph.subgraph.Subgraph`.
+        core: The sampler, which draws a :class:`~pagraph.graph.minibatch.Subgraph`.
         is_hetero: Whether samples are by vertex and edge type.
     """
 

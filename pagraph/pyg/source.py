@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from ..accelerator import Event
     from ..engine.engine import Engine
     from ..features.field import FieldRows
-    from ..graph.subgraph import Subgraph
+    from ..graph.minibatch import Subgraph
     from ..sampling.gpu.sampler import DeviceSampler
     from ..sampling.gpu.state import Plan
     from ..seeds.order import Ticket

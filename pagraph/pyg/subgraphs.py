@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from ..graph.graph import NODE_TYPE
-from ..graph.subgraph import SampledEdges
+from ..graph.minibatch import SampledEdges
 from ..sampling import ShaDowSampler
 from ..seeds.keys import random_key
 from ..system.buffers import BufferPools
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from ..graph.graph import Graph
-    from ..graph.subgraph import Subgraph
+    from ..graph.minibatch import Subgraph
     from ..ranking.workload import Workload
     from ..sampling.sampler import MiniBatchSampler
     from ..typing import Ids, LoaderOptions
@@ -64,7 +64,7 @@ class SubgraphView(View):
 
     Attributes:
         graph: The graph.
-        core: The sampler, which draws a :class:`~pagraph.graph.subgraph.Subgraph`.
+        core: The sampler, which draws a :class:`~pagraph.graph.minibatch.Subgraph`.
         items: The items that the loader orders, such as vertex ids, shape ``(n,)``.
         dtype: Dtype of ids.
         flipped: The core's edges point from the second row of ``edge_index`` to the first, so it

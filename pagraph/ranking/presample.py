@@ -15,8 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..graph.minibatch import HeteroMiniBatch, MiniBatch
-from ..graph.subgraph import Subgraph
+from ..graph.minibatch import HeteroMiniBatch, MiniBatch, Subgraph
 from ..sampling.sampler import HopSampler, MiniBatchSampler
 from ..seeds.keys import derive_key
 from ..seeds.order import SeedOrder, Ticket

@@ -6,8 +6,7 @@ import shlex
 from importlib import import_module
 from typing import Any
 
-from .frameworks import hook
-from .imports import ImportHook
+from .frameworks import ImportHook, hook
 from .ledger import Ledger
 from .replacing import Replacer, Settings
 from .summary import Summary

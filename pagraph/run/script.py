@@ -1,20 +1,28 @@
-"""Runs a script in this process as ``python script.py`` would."""
+"""Runs a script: in this process as ``python script.py`` would, or to compare in several others."""
 
 from __future__ import annotations
 
 import io
+import json
 import os
 import pkgutil
 import runpy
+import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Sequence
 from importlib.machinery import SourceFileLoader
+from pathlib import Path
 from types import CodeType, ModuleType, TracebackType
 from typing import Any
 from zipfile import is_zipfile
 
-from .session import Session
+import click
+
+from .replacing import Settings
+from .session import NUMBERS, Session
+from .summary import Summary, compared, write_page
 
 # Frames of files in this folder are left out of a script's traceback.
 _HERE = os.path.dirname(os.path.abspath(__file__))
@@ -134,3 +142,53 @@ def _without_us(trace: TracebackType | None) -> TracebackType | None:
     for each, following in zip(kept, [*kept[1:], None], strict=False):
         each.tb_next = following
     return kept[0] if kept else None
+
+
+def compare_runs(count: int, settings: Settings, target: Sequence[str], report: Path | None) -> int:
+    """Run a script ``count`` times with its own loaders and ``count`` times with ours.
+
+    Each run is a separate process with this one's input, output and terminal. The comparison is
+    printed on stderr.
+
+    Returns:
+        0, or the first exit code that is not 0, after which nothing more is run.
+    """
+    options = [
+        f"--{name.replace('_', '-')}={value}"
+        for name, value in settings.to_json().items()
+        if name != "theirs" and value is not None
+    ]
+    sides: dict[str, list[Summary]] = {"theirs": [], "ours": []}
+    with tempfile.TemporaryDirectory(prefix="pagraph-run-") as folder:
+        numbers = Path(folder) / "numbers.json"
+        for _ in range(count):
+            for side, found in sides.items():
+                chosen = ["--theirs"] if side == "theirs" else options
+                code = _run_once([*chosen, *target], numbers)
+                if code:
+                    return code
+                found.append(_read_numbers(numbers))
+    table = compared(sides["theirs"], sides["ours"])
+    click.echo(f"\n{table}", err=True)
+    if report is not None:
+        write_page(report, sides["ours"][-1], [sides["theirs"][-1]], table)
+    return 0
+
+
+def _run_once(arguments: Sequence[str], numbers: Path) -> int:
+    command = [sys.executable, "-m", "pagraph", "run", *arguments]
+    environment = os.environ | {NUMBERS: str(numbers)}
+    with subprocess.Popen(command, env=environment) as process:
+        try:
+            code = process.wait()
+        except KeyboardInterrupt:  # the terminal has sent it to the script, too
+            process.wait()
+            raise
+    # A shell's exit code for a process that a signal ended.
+    return code if code >= 0 else 128 - code
+
+
+def _read_numbers(path: Path) -> Summary:
+    saved = json.loads(path.read_text(encoding="utf-8"))
+    path.unlink()
+    return Summary.from_json(saved)

@@ -21,11 +21,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from .frameworks import hook
-from .imports import ImportHook
+from .frameworks import ImportHook, hook
 from .ledger import Ledger
 from .replacing import Replacer, Settings
-from .summary import Summary
+from .summary import Summary, write_page
 
 # Environment variable by which `pagraph run --compare` tells a run where to write its numbers.
 NUMBERS = "PAGRAPH_RUN_NUMBERS"
@@ -166,8 +165,6 @@ def show(session: Session, own: dict[str, Any] | None) -> None:
         if rank != "0":  # of torchrun's or accelerate's processes one prints
             return
         if session.report is not None:
-            from .page import write_page
-
             write_page(session.report, summary)
         text = f"\n{summary}\n"
         if os.environ.get("WORLD_SIZE", "1") != "1":

@@ -2,15 +2,13 @@
 
 from .block_sampler import BlockSampler, NeighborSampler
 from .edge_batches import EdgeBatches
-from .hard_negatives import HardNegatives
 from .hgt import HGTSampler
 from .induced import ClusterSampler
 from .labor import LaborSampler
 from .layerwise import LayerSampler
-from .negative import GlobalUniformNegatives, UniformNegatives
+from .negative import GlobalUniformNegatives, HardNegatives, UniformNegatives
 from .saint import SaintSampler
-from .shadow import ShaDowSampler
-from .subgraph_sampler import SubgraphSampler
+from .subgraph_sampler import ShaDowSampler, SubgraphSampler
 from .walks import RandomWalks, Walks
 
 __all__ = [

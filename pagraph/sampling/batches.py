@@ -12,13 +12,13 @@ import torch
 from torch import Tensor
 
 from ..seeds.keys import derive_key
-from .hard_negatives import HardPairs
+from .negative import HardPairs
 from .sampler import MiniBatchSampler
 from .times import known_ticks, times_of_bits, widened, window_starts
 
 if TYPE_CHECKING:
     from ..graph.graph import Graph
-    from ..graph.subgraph import Subgraph
+    from ..graph.minibatch import Subgraph
     from .negative import NegativeEnds
     from .sampler import HopSampler
     from .subgraph_sampler import SubgraphSampler

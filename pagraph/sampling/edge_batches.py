@@ -19,7 +19,7 @@ from .negative import compact_pairs
 if TYPE_CHECKING:
     from ..graph.csc import CSC
     from ..graph.graph import EdgeType, Graph
-    from ..graph.subgraph import Subgraph
+    from ..graph.minibatch import Subgraph
     from ..system.buffers import BufferPools
     from .block_sampler import BlockSampler
     from .induced import InducedBatches

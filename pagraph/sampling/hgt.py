@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from ..graph.subgraph import SampledEdges, Subgraph
+from ..graph.minibatch import SampledEdges, Subgraph
 from ..seeds.keys import derive_key
 from ..system.arrays import Float64Array, Int64Array
 from ..system.buffers import BufferPools

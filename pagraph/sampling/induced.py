@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ..graph.csc import as_ids, check_range
-from ..graph.subgraph import SampledEdges, Subgraph
+from ..graph.minibatch import SampledEdges, Subgraph
 from ..system.arrays import Array
 from ..system.buffers import BufferPools
 from .hop import Scratch, raise_bad_source

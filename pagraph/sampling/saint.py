@@ -25,7 +25,7 @@ from .walks import RandomWalks
 if TYPE_CHECKING:
     from ..graph.csc import CSC
     from ..graph.graph import Graph
-    from ..graph.subgraph import Subgraph
+    from ..graph.minibatch import Subgraph
     from ..system.buffers import BufferPools
 
 

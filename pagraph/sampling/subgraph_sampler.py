@@ -1,4 +1,4 @@
-"""SubgraphSampler: samples hop by hop from seeds and expands each vertex once, for one subgraph."""
+"""Samplers of subgraphs, which expand each vertex once: of all seeds, or ShaDow's of each seed."""
 
 from __future__ import annotations
 
@@ -11,13 +11,21 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..graph.subgraph import SampledEdges, Subgraph
-from ..system.checks import as_flag
+from ..graph.minibatch import SampledEdges, Subgraph
+from ..system.checks import as_flag, as_integer, check_fanout
 from .edge_values import EdgeField, KnownFields
 from .hop import Hop, HopEdges, HopMemory, raise_bad_source
 from .induced import edge_ids_of, induced_edges
-from .pickers import TimedPicker, measure_rows
-from .sampler import BatchRun, FanoutHops, FanoutSampler, id_dtype_of, own_fields, seeds_by_type
+from .pickers import TimedPicker, UniformPicker, measure_rows
+from .sampler import (
+    BatchRun,
+    FanoutHops,
+    FanoutSampler,
+    MiniBatchSampler,
+    id_dtype_of,
+    own_fields,
+    seeds_by_type,
+)
 from .times import EdgeTimes, as_window, edge_times
 from .tree_batch import TimedEdges, sample_trees
 from .trees import TreeTimes, TreeVertices, check_time_fields, edges_in_trees
@@ -501,3 +509,103 @@ class SubgraphRun(BatchRun):
             arrays = edges.indptr.numpy(), edges.indices.numpy(), edges.positions.numpy()
             _trees.put_edges(*arrays, edge_ids, first_dst, at, src, dst, ids.numpy())
         return SampledEdges(edge_index, ids, ends)
+
+
+@dataclass(frozen=True)
+class ShaDowSampler(MiniBatchSampler):
+    """Draws a neighbourhood for each seed, with all edges of the graph within it.
+
+    The k-hop sampler of Zeng et al. ("Decoupling the Depth and Scope of Graph Neural Networks",
+    NeurIPS 2021, section 4), for graphs of one vertex type. Batches are laid out like those of
+    torch-sparse's ``ego_k_hop_sample_adj``: seed by seed, with each one's vertices ordered by id. A
+    vertex draws once, in the hop after the one that found it; in torch-sparse it draws again each
+    time it is found.
+
+    Args:
+        depth: Number of hops; with 0, only the seeds and their self-loops.
+        fanout: Neighbours that a vertex draws in each hop; -1 takes all.
+        replace: Draw with replacement from vertices with more than ``fanout`` neighbours.
+        by_source: Order edges by source, then by destination, like PyG's ``edge_index``; else by
+            destination, as in all other subgraphs.
+
+    Raises:
+        TypeError: A number is not an integer.
+        ValueError: ``depth`` is negative, or ``fanout`` is below -1.
+
+    Example:
+        >>> from pagraph.graph import Graph
+        >>> graph = Graph.from_coo([0, 1, 2], [1, 2, 0])
+        >>> batch = ShaDowSampler(1, 5).sample(graph, torch.tensor([2, 0]))
+        >>> batch.input_nodes["_N"].tolist(), batch.trees["_N"].tolist()
+        ([1, 2, 0, 2], [0, 0, 1, 1])
+        >>> batch.edges["_N", "_E", "_N"].edge_index.tolist()
+        [[0, 3], [1, 2]]
+    """
+
+    depth: int
+    fanout: int
+    replace: bool = False
+    by_source: bool = False
+    num_hops = 0  # since vertices are not ordered by hop
+    seeds_are_vertices = False  # since seeds do not come first
+    disjoint = True
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "depth", as_integer("depth", self.depth, least=0))
+        object.__setattr__(self, "replace", as_flag("replace", self.replace))
+        object.__setattr__(self, "fanout", check_fanout(self.fanout, self.replace, least=0))
+
+    @cached_property
+    def _neighbourhoods(self) -> _Neighbourhoods:
+        return _Neighbourhoods(
+            [self.fanout] * self.depth, self.replace, disjoint=True, induced=True
+        )
+
+    def sample(
+        self,
+        graph: Graph,
+        seeds: Tensor,
+        key: int = 0,
+        *,
+        dtype: torch.dtype | None = None,
+        pools: BufferPools | None = None,
+    ) -> Subgraph:
+        """Sample one mini-batch; see :meth:`SubgraphSampler.sample`."""
+        run = SubgraphRun(self._neighbourhoods, graph, seeds, key, dtype, pools, None)
+        run.expand()
+        ids = {ntype: np.sort(table.nodes) for ntype, table in run.tables.items()}
+        return run.induced_in_trees(
+            ids, {t: [len(known)] for t, known in ids.items()}, by_source=self.by_source
+        )
+
+
+@dataclass(frozen=True)
+class _Neighbourhoods(SubgraphSampler):
+    """Draws the vertices; with replacement only from rows longer than the fan-out."""
+
+    def picker(
+        self, graph: Graph, hop: int, edge_type: EdgeType, field: EdgeField
+    ) -> Picker | None:
+        """See :meth:`HopSampler.picker`."""
+        fanout = self.fanout(hop, edge_type)
+        if self.replace and fanout > 0:
+            return _RepeatedPicker(fanout)
+        return UniformPicker(fanout) if fanout else None
+
+
+@dataclass(frozen=True)
+class _RepeatedPicker:
+    """Draws ``fanout`` in-edges of each vertex with replacement; takes all if there are no more."""
+
+    fanout: int
+
+    def pick(self, hop: Hop) -> HopEdges:
+        """See :class:`~pagraph.sampling.hop.Picker`."""
+        from .kernels import trees
+
+        starts, degrees, offsets = measure_rows(hop, self.fanout, False)
+        edges = hop.edges(offsets)
+        trees.pick_all_or_repeated(
+            hop.counters, starts, degrees, offsets, hop.key, edges.positions.numpy()
+        )
+        return edges

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..graph.subgraph import SampledEdges, Subgraph
+from ..graph.minibatch import SampledEdges, Subgraph
 from ..system.arrays import Array, Int64Array
 from .hop import FIRST_ROOM, Scratch, raise_bad_row, raise_bad_source
 from .sampler import FanoutHops

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ..graph.csc import no_ids
-from ..graph.subgraph import SampledEdges
+from ..graph.minibatch import SampledEdges
 from ..system.arrays import Array
 from .hop import raise_bad_source
 from .induced import edge_ids_of

@@ -17,8 +17,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..graph.minibatch import Block, HeteroBlock, HeteroMiniBatch, MiniBatch, Relation
-from ..graph.subgraph import SampledEdges, Subgraph
+from ..graph.minibatch import (
+    Block,
+    HeteroBlock,
+    HeteroMiniBatch,
+    MiniBatch,
+    Relation,
+    SampledEdges,
+    Subgraph,
+)
 from ..seeds.keys import Renewal
 from ..system.buffers import BufferPool
 from .hop import SHARES_NONE, Scratch, raise_bad_row, raise_bad_source

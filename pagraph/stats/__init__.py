@@ -1,8 +1,7 @@
 """Statistics of reads and epochs, device times, timelines."""
 
-from .epoch import EpochStats
 from .reads import CacheStats, FieldStats, ReadCounters
-from .stats import LoaderStats
+from .stats import EpochStats, LoaderStats
 from .trace import Tracer
 from .trace_file import merge_traces, read_trace
 

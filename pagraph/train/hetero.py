@@ -17,9 +17,8 @@ from ..options.training import TrainOptions
 from .distributed import ALONE, World
 from .evaluate import LABELS, Evaluation, shares_right
 from .layer_pass import Rows
-from .models import framework_of
+from .models import VERTICES, RelationalSAGE, Shape, framework_of
 from .preaggregation import FEATURES
-from .relational import VERTICES, RelationalSAGE, Shape
 from .task import MASKS_COME, SETS, Task, count_classes, drawn_sets, labels_of, selected
 
 if TYPE_CHECKING:

@@ -165,11 +165,11 @@ def test_it_is_an_accelerator_of_the_cpu():
 
 def test_kernels_run_where_triton_interprets(monkeypatch):
     device = HostAccelerator()
-    monkeypatch.setattr("pagraph.accelerator.host.has_triton", lambda: True)
+    monkeypatch.setattr("pagraph.accelerator.accelerator.has_triton", lambda: True)
     for value, runs in (("0", False), ("1", True), ("true", True), ("no", False)):
         monkeypatch.setenv("TRITON_INTERPRET", value)
         assert device.runs_kernels is runs
-    monkeypatch.setattr("pagraph.accelerator.host.has_triton", lambda: False)
+    monkeypatch.setattr("pagraph.accelerator.accelerator.has_triton", lambda: False)
     monkeypatch.setenv("TRITON_INTERPRET", "1")
     assert not device.runs_kernels
 

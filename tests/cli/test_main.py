@@ -149,7 +149,7 @@ def test_ctrl_c_says_so_and_leaves_nothing(tmp_path):
     code = """
         import sys
         from pagraph.cli import generate, main
-        import pagraph.datasets.rmat_graphs
+        import pagraph.datasets.random_graphs
 
         def begin(*args, **kwargs):
             print("begun", flush=True)  # all is imported

@@ -18,7 +18,7 @@ from pagraph import FormatError, Graph
 from pagraph.datasets import edge_sort, new_ids, write_graph
 from pagraph.datasets.column_files import Scratch
 from pagraph.datasets.moved_graph import new_indptr, write_moved
-from pagraph.datasets.tables import row_numbers
+from pagraph.datasets.tables import builder
 from pagraph.datasets.tables.builder import build
 from pagraph.datasets.tables.connection import Connection
 from pagraph.datasets.tables.planning import plan
@@ -122,10 +122,10 @@ def test_the_same_in_files(shop, joined):
     """With so little memory that edges need many buckets, and by joins as by look-ups."""
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as folder:
         patch.setattr(edge_sort, "FEW_EDGES", -1)
-        patch.setattr(row_numbers, "_BLOCK_ROWS", 3)
+        patch.setattr(builder, "_BLOCK_ROWS", 3)
         if joined:
-            patch.setattr(row_numbers, "_ANY_RANGE", 0)
-            patch.setattr(row_numbers, "_MOST_SPARSE", 0)
+            patch.setattr(builder, "_ANY_RANGE", 0)
+            patch.setattr(builder, "_MOST_SPARSE", 0)
         with Connection(2**29) as connection, Scratch(Path(folder)) as scratch:
             tables = registered(connection, frames_of(shop))
             schema = plan(tables, connection, keys=KEYS)

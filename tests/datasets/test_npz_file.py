@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 from pagraph import FormatError
-from pagraph.datasets import npz_file
-from pagraph.datasets.arrays import load_npz
+from pagraph.datasets import arrays
+from pagraph.datasets.arrays import file_arrays, load_npz
 from pagraph.datasets.column_files import Scratch
-from pagraph.datasets.npz_file import file_arrays
 
 ARRAYS = {
     "a": np.arange(10.0),
@@ -35,7 +34,7 @@ def scratch(tmp_path):
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
 @pytest.mark.parametrize("block", [16, 2**24])
 def test_arrays_are_those_that_numpy_reads(save, block, scratch, tmp_path, monkeypatch):
-    monkeypatch.setattr(npz_file, "_BLOCK_BYTES", block)
+    monkeypatch.setattr(arrays, "_BLOCK_BYTES", block)
     save(tmp_path / "a.npz", **ARRAYS, **NO_NUMBERS)
     found = file_arrays(tmp_path / "a.npz", scratch)
     assert set(found) == set(ARRAYS)
@@ -87,7 +86,7 @@ def test_a_name_in_front_of_a_member_of_another_length(scratch, tmp_path):
 def test_what_unpacks_to_more_than_the_disk(scratch, tmp_path, monkeypatch):
     np.savez_compressed(tmp_path / "a.npz", a=np.zeros(2**20))
     usage = type("usage", (), {"free": 2**20})
-    monkeypatch.setattr(npz_file.shutil, "disk_usage", lambda folder: usage)
+    monkeypatch.setattr(arrays.shutil, "disk_usage", lambda folder: usage)
     with pytest.raises(
         FormatError, match=r"must fit on the disk, got 8 MiB of packed arrays for 1"
     ):

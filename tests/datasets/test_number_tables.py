@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from pagraph import FormatError
 from pagraph.datasets.column_files import Scratch
-from pagraph.datasets.tables import named_columns, number_tables
+from pagraph.datasets.tables import described, number_tables
 from pagraph.datasets.tables.connection import Connection
 from pagraph.datasets.tables.number_tables import read_numbers
 
@@ -150,7 +150,7 @@ def test_named_columns(tmp_path_factory, rows, separator):
         writer = csv.writer(file, delimiter=separator, lineterminator="\n")
         writer.writerows([["x", "y", "z"], *rows])
     with Connection(0) as connection:
-        named_columns.load_text(connection, "t", path, ["z", "x"])
+        described._load_text(connection, "t", path, ["z", "x"])
         found = connection.run("SELECT coalesce(c0, ''), coalesce(c1, '') FROM t ORDER BY rowid")
     assert found == [(row[2], row[0]) for row in rows]
 

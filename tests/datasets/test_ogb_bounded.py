@@ -9,7 +9,8 @@ import torch
 from test_bounded import little, same_folders  # noqa: F401  (a fixture)
 
 from pagraph import FormatError
-from pagraph.datasets import edge_graph, import_graph, npz_file, ogb_graph, read_graph, write_graph
+from pagraph.datasets import arrays as readers
+from pagraph.datasets import edge_sort, import_graph, ogb_graph, read_graph, write_graph
 
 MIB = 2**20
 NODES, EDGES = 90, 700
@@ -20,9 +21,9 @@ RELATIONS = [("author", "writes", "paper"), ("paper", "cites", "paper"), ("paper
 @pytest.fixture(autouse=True)
 def blocks(monkeypatch):
     """So few rows at a time that there are many blocks."""
-    for module in (ogb_graph, edge_graph):
+    for module in (ogb_graph, edge_sort):
         monkeypatch.setattr(module, "_BLOCK_ROWS", 64)
-    monkeypatch.setattr(npz_file, "_BLOCK_BYTES", 256)
+    monkeypatch.setattr(readers, "_BLOCK_BYTES", 256)
 
 
 def arrays(draw):

@@ -12,8 +12,7 @@ from tiny_graphs import HETEROGENEOUS, HOMOGENEOUS, random_graph
 from pagraph import NeighborSampler
 from pagraph.datasets import rmat, sbm
 from pagraph.datasets.moved_graph import new_indptr
-from pagraph.datasets.orders import expected_known, vertex_places
-from pagraph.datasets.reordering import sample_rows
+from pagraph.datasets.reordering import expected_known, sample_rows, vertex_places
 from pagraph.options.names import ORDERS
 from pagraph.ranking.vip import expected_accesses, seed_chances
 from pagraph.sampling.edge_batches import EdgeBatches

@@ -6,7 +6,7 @@ import torch
 
 from pagraph import Graph
 from pagraph.datasets import shop, write_graph
-from pagraph.datasets.relational import PERIOD
+from pagraph.datasets.random_graphs import PERIOD
 
 MADE, SOLD = ("customer", "made", "purchase"), ("product", "sold_in", "purchase")
 ASKED = ("customer", "asked", "task")

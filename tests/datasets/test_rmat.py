@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from pagraph.datasets import random_fields, rmat
-from pagraph.datasets.rmat_graphs import _bounds
+from pagraph.datasets.random_graphs import _bounds
 from pagraph.datasets.summary import edge_shares
 
 

@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy, dropout, relu
 
 from pagraph.datasets import random_fields, sbm
-from pagraph.datasets.block_models import Blocks, alias_tables, draw_edges, pair_shares
+from pagraph.datasets.random_graphs import Blocks, alias_tables, draw_edges, pair_shares
 from pagraph.datasets.summary import edge_shares
 
 

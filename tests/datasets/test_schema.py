@@ -6,7 +6,7 @@ import torch
 
 from pagraph import Graph
 from pagraph.datasets.tables.connection import Connection
-from pagraph.datasets.tables.key_names import may_be_key, may_refer
+from pagraph.datasets.tables.keys import may_be_key, may_refer
 from pagraph.datasets.tables.planning import plan
 from pagraph.datasets.tables.schema import ForeignKey, Table
 

@@ -14,16 +14,15 @@ from plain_partition import make_partition, partitions
 from pagraph import FormatError, Graph
 from pagraph.datasets import open_graph, write_graph
 from pagraph.partition import open_partition, partition_graph, write_partition
-from pagraph.partition.part_check import Finding
-from pagraph.partition.verification import Verification, verify_partition
+from pagraph.partition.verification import Finding, Verification, verify_partition
 
 
 class TestRight:
     @pytest.mark.parametrize("hops", [1, 2])
     @pytest.mark.parametrize("features", ["copy", "reference"])
     def test_everything_is_compared(self, whole, source, tmp_path, features, hops, monkeypatch):
-        monkeypatch.setattr("pagraph.partition.part_check._EDGES_AT_ONCE", 50)
-        monkeypatch.setattr("pagraph.partition.part_check._BYTES_AT_ONCE", 500)
+        monkeypatch.setattr("pagraph.partition.verification._EDGES_AT_ONCE", 50)
+        monkeypatch.setattr("pagraph.partition.verification._BYTES_AT_ONCE", 500)
         partition = partition_graph(whole, 3, hops=hops, method="hash")
         manifest = write_partition(partition, tmp_path / "out", source=source, features=features)
         calls = []

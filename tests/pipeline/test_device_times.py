@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from pagraph import Graph, Loader, NeighborSampler
 from pagraph.accelerator import Event, HostAccelerator, Stream
-from pagraph.accelerator.host import _HostStream
+from pagraph.accelerator.accelerator import _HostStream
 from pagraph.stats.stats import DeviceTimes
 from pagraph.stats.trace import EpochTrace, Tracer, Tracing
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import pagraph.engine.engine as engine
 from pagraph import Graph, Loader, NeighborSampler
-from pagraph.accelerator.host import HostAccelerator
+from pagraph.accelerator import HostAccelerator
 from pagraph.features import DiskFeature, IndexedRows, NarrowRows
 from pagraph.features.disk import RowsAhead
 from pagraph.features.store import FeatureCache, GrowingCache, slots_for

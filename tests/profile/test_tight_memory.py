@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pagraph import Graph, NeighborSampler
 from pagraph.profile import DEFAULT_POLICIES, compared, hit_rate_curve, recommend
 from pagraph.profile.arguments import FieldSizes, RowSizes, Spending
-from pagraph.profile.tally import Tally
+from pagraph.profile.hit_rates import Tally
 from pagraph.ranking import Ranking
 from pagraph.ranking.policies import FewBatches
 from pagraph.report.words import answer

@@ -13,7 +13,7 @@ from torch_frame import TensorFrame, stype
 from torch_frame.data import MultiEmbeddingTensor, MultiNestedTensor
 from torch_geometric.data import Data, HeteroData
 
-from pagraph.accelerator.host import HostAccelerator
+from pagraph.accelerator import HostAccelerator
 from pagraph.features import on_disk
 from pagraph.graph.mapped import map_npy
 from pagraph.pyg import (

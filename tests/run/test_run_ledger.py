@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader
 from watching import watched
 
 from pagraph import _compiling
-from pagraph.run.imports import ImportHook
+from pagraph.run.frameworks import ImportHook
 from pagraph.run.ledger import OURS, THEIRS, Key, Ledger, Line, made_at
 from pagraph.run.summary import Summary, compared
 

@@ -13,7 +13,7 @@ from pagraph.datasets import rmat
 from pagraph.datasets.native import write_graph
 from pagraph.graph import csc_pages
 from pagraph.graph.mapped import map_npy
-from pagraph.graph.subgraph import SampledEdges
+from pagraph.graph.minibatch import SampledEdges
 from pagraph.sampling import (
     HGTSampler,
     LaborSampler,

@@ -13,7 +13,7 @@ from scipy import stats
 from pagraph import CSC, Graph, NeighborSampler
 from pagraph.ranking.presample import count_accesses
 from pagraph.sampling.edge_batches import EdgeBatches
-from pagraph.sampling.hard_negatives import HardNegatives
+from pagraph.sampling.negative import HardNegatives
 
 LOOPS, APART = ("_N", "_E", "_N"), ("u", "to", "v")
 

@@ -29,8 +29,7 @@ from .state import (
 if TYPE_CHECKING:
     from ...accelerator import Accelerator
     from ...graph.graph import Graph
-    from ...graph.minibatch import HeteroMiniBatch, MiniBatch
-    from ...graph.subgraph import Subgraph
+    from ...graph.minibatch import HeteroMiniBatch, MiniBatch, Subgraph
     from .topology import Topology
 
 MOST_PICKS = 128  # per vertex, as a vertex's picks are a row of registers

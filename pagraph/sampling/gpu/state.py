@@ -10,8 +10,15 @@ import torch
 from torch import Tensor
 
 from ...graph.graph import EDGE_TYPE, NODE_TYPE
-from ...graph.minibatch import Block, HeteroBlock, HeteroMiniBatch, MiniBatch, Relation
-from ...graph.subgraph import SampledEdges, Subgraph
+from ...graph.minibatch import (
+    Block,
+    HeteroBlock,
+    HeteroMiniBatch,
+    MiniBatch,
+    Relation,
+    SampledEdges,
+    Subgraph,
+)
 from ...seeds.keys import derive_key
 
 if TYPE_CHECKING:
