@@ -42,11 +42,9 @@ class Fields:
             graph.set_field(name, values, node_type=ntype)
         for etype, values in self.edges.items():
             graph.set_field(name, values, edge_type=etype)
-        for owner, unit in self.units.items():
+        for kind, unit in self.units.items():
             # Samplers check units, and refuse several.
-            fields = (
-                graph.node_fields(owner) if isinstance(owner, str) else graph.edge_fields(owner)
-            )
+            fields = graph.node_fields(kind) if isinstance(kind, str) else graph.edge_fields(kind)
             fields.notes[name] = FieldNote(unit)
         return graph
 
