@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, overload
@@ -37,6 +37,8 @@ from .system.budget import Budget, memory_budget
 from .system.checks import as_integer, as_names
 
 if TYPE_CHECKING:
+    from .accelerator import Accelerator
+    from .cache.fields import FieldSet
     from .cache.plan import CachePlan, CachePlans
     from .graph.graph import EdgeType
     from .graph.minibatch import HeteroMiniBatch, MiniBatch
@@ -172,14 +174,13 @@ class Loader(LoaderControls, Generic[S]):
         seed: int | None = None,
         use_ddp: bool | None = None,
     ) -> None:
-        given = {
+        # For pickling: a loader is made again with what was given, as it was given.
+        self._arguments = {
             name: value for name, value in locals().items() if name not in ("self", "__class__")
         }
         if not isinstance(graph, Graph):
             raise TypeError(f"graph must be a pagraph.Graph, got {way_of(graph)}")
         check_sampler(sampler, graph)
-        # For pickling: a loader is made again with what was given, as it was given.
-        self._arguments = given
         self.graph = graph
         self.sampler = sampler
         self.device: torch.device
@@ -196,13 +197,11 @@ class Loader(LoaderControls, Generic[S]):
         ids = loader_seeds(graph, seeds, sampler)
         fixed = are_fixed(shapes) and _check_fixed(graph, sampler)
         self.use_ddp = use_ddp
+        ranks = None
+        if use_ddp:
+            ranks = launched() or process_ranks(0)
         order = SeedOrder(
-            ids,
-            batch_size,
-            shuffle=shuffle,
-            drop_last=drop_last,
-            seed=seed,
-            ranks=(launched() or process_ranks(0)) if use_ddp else None,
+            ids, batch_size, shuffle=shuffle, drop_last=drop_last, seed=seed, ranks=ranks
         )
         self._engine: Engine[Any] = Engine(
             _workload(graph, sampler, order),
@@ -215,34 +214,15 @@ class Loader(LoaderControls, Generic[S]):
             transfer=transfer,
             memory=memory_budget(memory),
         )
-        of = self._engine.fields
-        for columns, role in ((features, Role.INPUT), (outputs, Role.OUTPUT)):
-            for key, ntype, name in columns:
-                kind = graph.only_node_type if ntype is None else ntype
-                of.add_source(
-                    key,
-                    partial(graph.node_fields(kind).__getitem__, name),
-                    row_type=kind,
-                    role=role,
-                )
-        self._device_sampler: DeviceSampler | None = None
+        rows = self._engine.fields
+        _add_columns(rows, graph, features, Role.INPUT)
+        _add_columns(rows, graph, outputs, Role.OUTPUT)
         usual = None
+        if isinstance(sampler, BlockSampler):  # the ends of edges differ in number
+            usual = _usual_seeds(ids, order.batch_size)
+        self._device_sampler: DeviceSampler | None = None
         if accelerator is not None and samples_there:
-            # Imported here: on the CPU nobody needs the device's kernels.
-            from .sampling.gpu.sampler import DeviceSampler
-
-            drawn: Any = sampler
-            if not isinstance(sampler, EdgeBatches):
-                usual = _usual_seeds(ids, order.batch_size)
-            elif sampler.exclude:
-                raise ValueError(
-                    "exclude must be False for sampling on a device, got True; use "
-                    "sampling_device='cpu'"
-                )
-            else:
-                # The ends of edges differ in number.
-                drawn = sampler.blocks
-            self._device_sampler = DeviceSampler(graph, drawn, accelerator, room, usual)
+            self._device_sampler = _device_sampler(graph, sampler, accelerator, room, usual)
         envelope = None
         if fixed:
             size = order.batch_size
@@ -253,23 +233,23 @@ class Loader(LoaderControls, Generic[S]):
         self._source = BlockSource(
             graph,
             sampler,
-            of,
+            rows,
             features,
             outputs,
             self._engine.pools,
             self._device_sampler,
             envelope,
         )
-        self._program: DeviceProgram | None = None
         # What the CPU samples is padded there.
-        may_record = isinstance(sampler, BlockSampler) and (samples_there or not fixed)
-        # Of several types it is recorded where all seeds are of one.
-        may_record = may_record and (graph.is_homogeneous or (samples_there and usual is not None))
-        if accelerator is not None and may_record:
+        may_record = graph.is_homogeneous and (samples_there or not fixed)
+        if samples_there and usual is not None:  # of several types, all seeds are of one
+            may_record = True
+        self._program: DeviceProgram | None = None
+        if accelerator is not None and may_record and isinstance(sampler, BlockSampler):
             self._program = DeviceProgram(
                 self._device_sampler,
                 sampler.num_hops,
-                of,
+                rows,
                 order.batch_size,
                 options.threads + options.prefetch,
                 envelope,
@@ -358,6 +338,37 @@ class Loader(LoaderControls, Generic[S]):
             self._program.close()
         if self._device_sampler is not None:
             self._device_sampler.close()
+
+
+def _add_columns(fields: FieldSet, graph: Graph, columns: Sequence[Column], role: Role) -> None:
+    """Have the fields of a loader's columns read."""
+    for key, ntype, name in columns:
+        kind = graph.only_node_type if ntype is None else ntype
+        # Asked for by each read: a field may be replaced.
+        source = partial(graph.node_fields(kind).__getitem__, name)
+        fields.add_source(key, source, row_type=kind, role=role)
+
+
+def _device_sampler(
+    graph: Graph,
+    sampler: BlockSampler | EdgeBatches,
+    accelerator: Accelerator,
+    budget: Budget | None,
+    usual: tuple[int | Mapping[str, int], torch.dtype] | None,
+) -> DeviceSampler:
+    """Samples the blocks on a device; ValueError for edges that are left out of them."""
+    # Imported here: on the CPU nobody needs the device's kernels.
+    from .sampling.gpu.sampler import DeviceSampler
+
+    blocks: Any = sampler
+    if isinstance(sampler, EdgeBatches):
+        if sampler.exclude:
+            raise ValueError(
+                "exclude must be False for sampling on a device, got True; use "
+                "sampling_device='cpu'"
+            )
+        blocks = sampler.blocks
+    return DeviceSampler(graph, blocks, accelerator, budget, usual)
 
 
 def _check_fixed(graph: Graph, sampler: BlockSampler | EdgeBatches) -> bool:
@@ -557,8 +568,12 @@ def check_sampler(sampler: Any, graph: Graph) -> None:
 
 
 def _workload(graph: Graph, sampler: BlockSampler | EdgeBatches, order: SeedOrder) -> Workload:
+    """The loader's workload, as cache policies see it."""
     known = replace(sampler, ends=graph) if isinstance(sampler, EdgeBatches) else sampler
     edge_dir = known.hops.edge_dir
+    # The seeds of links are edges: how often each end is read as one is unknown.
+    are_vertices = known.seeds_are_vertices
+    seed_reads = partial(_seed_reads, graph, order) if are_vertices else _unknown_reads
     return Workload(
         order,
         {ntype: graph.num_nodes_of(ntype) for ntype in graph.node_types},
@@ -567,10 +582,12 @@ def _workload(graph: Graph, sampler: BlockSampler | EdgeBatches, order: SeedOrde
         source=graph,
         edge_dir=edge_dir,
         seeds=order,
-        seed_reads=partial(_seed_reads, graph, order)
-        if known.seeds_are_vertices
-        else lambda row_type: None,
+        seed_reads=seed_reads,
     )
+
+
+def _unknown_reads(row_type: RowType) -> None:
+    """In place of :func:`_seed_reads`."""
 
 
 def _seed_reads(graph: Graph, order: SeedOrder, row_type: RowType) -> Tensor:

@@ -312,7 +312,9 @@ class StagingRing:
                 of_dtype = typed[dtype] = whole.view(dtype)
             first = start // dtype.itemsize
             copy = of_dtype[first : first + tensor.numel()]
-            copies.append(copy if tensor.dim() == 1 else copy.view(tensor.shape))
+            if tensor.dim() != 1:
+                copy = copy.view(tensor.shape)
+            copies.append(copy)
         return copies
 
 

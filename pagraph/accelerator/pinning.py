@@ -101,7 +101,8 @@ class PinnedMemory:
             return None
         finally:
             self._settle()
-        return Pin(tensor, None if region is None else partial(self._end, region))
+        end = None if region is None else partial(self._end, region)
+        return Pin(tensor, end)
 
     def _claim(self, tensor: Tensor, device: torch.device) -> _Region | None:
         """Claim the region where the tensor lies; None if another library has pinned it."""

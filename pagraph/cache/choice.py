@@ -77,7 +77,8 @@ class Index:
         """The first ``count`` vertices of a ranking."""
         # A copy: a view would keep the whole ranking in memory.
         ids = ranking.ids[:count].to(torch.int64, copy=True)
-        slots = slots_for(ids, num_rows if len(ids) else 0)
+        table_rows = num_rows if len(ids) else 0
+        slots = slots_for(ids, table_rows)
         if ranking.scores is None or not ranking.per_epoch:
             return cls(ids, slots)
         # Reads of rows that the ranking omits are unknown.
@@ -186,17 +187,14 @@ def choose(
     widths: dict[RowType, list[int]] = {}
     for candidate in found.values():
         widths.setdefault(candidate.type, []).append(candidate.cached_bytes)
-    types = [
-        t
-        for t in num_rows
-        if rows_that_fit(nbytes, [min(widths.get(t, [0]))], num_rows[t], table=pays_tables)
-    ]
+    types = []
+    for t, count in num_rows.items():
+        narrowest = min(widths.get(t, [0]))
+        if rows_that_fit(nbytes, [narrowest], count, table=pays_tables):
+            types.append(t)
     wanted = {key: candidate for key, candidate in found.items() if candidate.type in types}
-    seeds = {
-        t: outputs(t)
-        for t in types
-        if any(c.type == t and Role.OUTPUT in c.role for c in wanted.values())
-    }
+    read_as_output = {c.type for c in wanted.values() if Role.OUTPUT in c.role}
+    seeds = {t: outputs(t) for t in types if t in read_as_output}
     if ranks_all and _all_fit(nbytes, widths, num_rows, pays_tables):
         # If everything fits, any order will do.
         rankings = {t: Ranking(torch.arange(num_rows[t], device="cpu")) for t in types}
@@ -204,22 +202,19 @@ def choose(
         rankings = _rankings(types, wanted, rank, seeds)
     if not rankings:
         return Choice()
-    groups = _groups(
-        {key: candidate for key, candidate in wanted.items() if candidate.type in rankings},
-        rankings,
-    )
-    counts = divide(
-        nbytes, [_demand(group, rankings, num_rows, seeds, pays_tables) for group in groups]
-    )
-    rows = {
-        key: count for group, count in zip(groups, counts, strict=True) if count for key in group
-    }
+    ranked = {key: candidate for key, candidate in wanted.items() if candidate.type in rankings}
+    groups = _groups(ranked, rankings)
+    demands = [_demand(group, rankings, num_rows, seeds, pays_tables) for group in groups]
+    rows: dict[Hashable, int] = {}
     most: dict[RowType, int] = {}
-    for key, count in rows.items():
-        most[found[key].type] = max(count, most.get(found[key].type, 0))
-    return Choice(
-        {t: Index.of(rankings[t], most[t], num_rows[t]) for t in num_rows if t in most}, rows
-    )
+    for group, count in zip(groups, divide(nbytes, demands), strict=True):
+        if not count:
+            continue
+        for key, candidate in group.items():
+            rows[key] = count
+            most[candidate.type] = max(count, most.get(candidate.type, 0))
+    indices = {t: Index.of(rankings[t], most[t], num_rows[t]) for t in num_rows if t in most}
+    return Choice(indices, rows)
 
 
 def _all_fit(
@@ -251,7 +246,8 @@ def _rankings(
             known[t] = Ranking.of_reads(reads.double())
     asked = [t for t in types if t not in known]
     ranked = rank(asked) if asked else {}
-    rankings = known | {t: ranked[t] for t in asked if t in ranked and len(ranked[t].ids)}
+    answered = [t for t in asked if t in ranked]
+    rankings = known | {t: ranked[t] for t in answered if len(ranked[t].ids)}
     # Reads of one type are not comparable with scores of another that are only proportional to
     # reads. Then only the order counts.
     if len({ranking.per_epoch for ranking in rankings.values()}) > 1:
@@ -294,15 +290,11 @@ def _demand(
     # The ranking counts reads as inputs only; add those of the seeds.
     reads = None
     outputs = seeds.get(first.type)
-    if (
-        ranking.per_epoch
-        and ranking.scores is not None
-        and Role.OUTPUT in first.role
-        and outputs is not None
-    ):
+    scores = ranking.scores if ranking.per_epoch else None
+    if scores is not None and outputs is not None and Role.OUTPUT in first.role:
         reads = outputs[ranking.ids.long()].double()
         if Role.INPUT in first.role:
-            reads = reads + ranking.scores
+            reads = reads + scores
     return Demand(
         num,
         sum(candidate.cached_bytes for candidate in group.values()),

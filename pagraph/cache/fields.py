@@ -160,9 +160,9 @@ class FieldSet:
         self._device = device
         self._pool_of = pool_of
         self._cache_dtype = cache_dtype
-        self._num_rows: dict[RowType, int] = (
-            {NODE_TYPE: num_nodes} if isinstance(num_nodes, int) else dict(num_nodes)
-        )
+        if isinstance(num_nodes, int):
+            num_nodes = {NODE_TYPE: num_nodes}
+        self._num_rows: dict[RowType, int] = dict(num_nodes)
         self._fields: dict[Hashable, Field] = {}
         self._storages: dict[Hashable, Callable[[Tensor], Tensor]] = {}
         self._roles: dict[Hashable, tuple[RowType | None, Role]] = {}
@@ -175,8 +175,9 @@ class FieldSet:
         self.batches_bytes: int = 0
         self._static: StaticCache | None = None
         if budget is not None:
+            cached_on = device if self._link is not None else torch.device("cpu")
             self._static = StaticCache(
-                device=device if self._link is not None else torch.device("cpu"),
+                device=cached_on,
                 budget=budget,
                 rank=rank,
                 num_rows=self._num_rows,
@@ -214,7 +215,8 @@ class FieldSet:
                 field = self._fields[key] = Field(key, source, label, self._pool_of(key))
             field.source = source
             before = self._roles.get(key)
-            self._roles[key] = row_type, role if before is None else before[1] | role
+            roles = role if before is None else before[1] | role
+            self._roles[key] = row_type, roles
         if self._static is not None and row_type is not None and row_type in self._num_rows:
             self._static.add(key, field, row_type, role)
 
@@ -634,9 +636,9 @@ class FieldSet:
         Raises:
             OutOfMemory: It does not fit even with an empty cache.
         """
-        return (
-            work() if self._link is None else with_room(work, self._link.accelerator, self.shrink)
-        )
+        if self._link is None:
+            return work()
+        return with_room(work, self._link.accelerator, self.shrink)
 
     def close(self) -> None:
         """Unpin the fields' memory, as dropping the set does. A later read pins it again."""

@@ -215,9 +215,8 @@ def divide_memory(total: int, needs: MemoryNeeds, *, given: bool = True) -> Memo
 
 def _window(needs: MemoryNeeds) -> int:
     """Bytes that the look-ahead could use."""
-    return needs.ahead * min(
-        needs.num_batches, _AHEAD if needs.lookahead is None else needs.lookahead
-    )
+    lookahead = _AHEAD if needs.lookahead is None else needs.lookahead
+    return needs.ahead * min(needs.num_batches, lookahead)
 
 
 def _shared(nbytes: int, first: tuple[int, float], second: tuple[int, float]) -> tuple[int, int]:

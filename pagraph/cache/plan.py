@@ -352,7 +352,8 @@ def room_for(
         return room
     tables = SLOT_BYTES * sum(count for _, count in wanted)
     everything = tables + sum(width * count for width, count in wanted)
-    taken = min(everything, room if budget.pays_tables else room + tables)
+    most = room if budget.pays_tables else room + tables
+    taken = min(everything, most)
     if taken <= free:
         return room
     # A cache of all free bytes would leave no room for batches.

@@ -102,9 +102,9 @@ class StaticCache:
     def add(self, key: Hashable, field: Field, row_type: RowType, role: Role) -> None:
         """Add a field, or a role of one. After the decision, it gets the bytes left over."""
         known = self._holding.entries.get(key)
-        self._holding.entries[key] = Entry(
-            field, row_type, role if known is None else known.role | role
-        )
+        if known is not None:
+            role |= known.role
+        self._holding.entries[key] = Entry(field, row_type, role)
 
     def let_grow(self, grows: bool) -> None:
         """Set whether windows fill the cache from now on, rather than a separate read."""
@@ -272,7 +272,8 @@ class StaticCache:
     @property
     def plans(self) -> CachePlans:
         """A plan for each vertex type and each cached edge type, or why nothing is cached."""
-        return self._holding.plans(self._nbytes, "" if self._holding.held else self._why_empty())
+        reason = "" if self._holding.held else self._why_empty()
+        return self._holding.plans(self._nbytes, reason)
 
     def _why_empty(self) -> str:
         """The reason why nothing is cached now."""

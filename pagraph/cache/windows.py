@@ -75,9 +75,8 @@ class Windows:
             if known is None:
                 continue
             (_, _, path), window = known
-            read = window.load(
-                None if earlier is None else earlier._of(key, path), self._pool_of(("window", key))
-            )
+            before = None if earlier is None else earlier._of(key, path)
+            read = window.load(before, self._pool_of(("window", key)))
             rows += read
             nbytes += read * path.row_bytes
         return rows, nbytes

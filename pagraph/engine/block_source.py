@@ -323,7 +323,9 @@ class BlockSource:
         if sampled is None:
             seeds, edges, input_nodes = _counts(batch)
         else:
-            seeds, edges, input_nodes = sampled.nodes[0], sum(sampled.edges), sum(sampled.nodes)
+            seeds = sampled.nodes[0]
+            edges = sum(sampled.edges)
+            input_nodes = sum(sampled.nodes)
         recorder.delivered(seeds=seeds, edges=edges, input_nodes=input_nodes)
         return batch
 
@@ -447,4 +449,5 @@ def _edges(edges: Block | Relation, left: Iterator[Tensor]) -> Relation:
 def _links(links: Links, left: Iterator[Tensor]) -> Links:
     positive = next(left)
     negative = next(left)
-    return Links(positive, negative, None if links.edge_ids is None else next(left))
+    edge_ids = None if links.edge_ids is None else next(left)
+    return Links(positive, negative, edge_ids)

@@ -204,8 +204,8 @@ class Engine(Generic[T]):
         ticket = Ticket(recorder.epoch, 0, key, seeds)
         drawn = ticket if source.draw is None else source.draw(ticket, recorder)
         sampled = source.sample(drawn, recorder)
-        ways = source.send, source.build, source.rereads
-        fetched = _fetch(self.fields, *ways, sampled, recorder, None)
+        fetch = partial(_fetch, self.fields, source.send, source.build, source.rereads)
+        fetched = fetch(sampled, recorder, None)
         batch = _deliver(self.fields, source, fetched, recorder)
         if isinstance(batch, FailedBatch):
             raise batch.error
@@ -253,13 +253,12 @@ class Engine(Generic[T]):
     ) -> Envelope:
         """Pad batches to a few sizes; arguments as for ``Envelope``."""
         accelerator = self.accelerator
+
+        def free_bytes() -> int:
+            return host_available() if accelerator is None else accelerator.free_bytes()[0]
+
         self.envelope = Envelope(
-            trials,
-            largest,
-            row_bytes=self.fields.input_row_bytes,
-            free_bytes=host_available
-            if accelerator is None
-            else lambda: accelerator.free_bytes()[0],
+            trials, largest, row_bytes=self.fields.input_row_bytes, free_bytes=free_bytes
         )
         return self.envelope
 

@@ -23,7 +23,7 @@ from ..features.padding import Padding
 from ..sampling.gpu.state import DAMAGED, lengths, words_of
 from ..system.units import bytes_text
 from .envelope import batch_bytes
-from .recording import Drawn, Front, Given, Lane, Recording, Wanted, sent_plan
+from .recording import DeviceFront, Front, Lane, Recording, SentFront, Wanted, sent_plan
 
 if TYPE_CHECKING:
     from ..accelerator import Event, Stream
@@ -262,7 +262,9 @@ class DeviceProgram:
     @property
     def batches_by_kernels(self) -> int:
         """Batches to make kernel by kernel before the next call of :meth:`is_ready`."""
-        return max(_SETTLING, 0 if self._sizes else _LEARNED - len(self._learned))
+        if self._sizes:
+            return _SETTLING
+        return max(_SETTLING, _LEARNED - len(self._learned))
 
     def is_ready(self) -> bool:
         """Whether batches can be made now; records the launch first if there is none.
@@ -304,7 +306,7 @@ class DeviceProgram:
             if wanted is None or not recording.free:
                 return None
             front = recording.front
-            assert isinstance(front, Drawn) and self._sampler is not None
+            assert isinstance(front, DeviceFront) and self._sampler is not None
             try:
                 if self._sampler.is_by_fields and self._sampler.has_changed:
                     return None  # sampling kernel by kernel places the graph again
@@ -383,7 +385,7 @@ class DeviceProgram:
                 return None
         words = words_of(found.known, found.edges)
         front = recording.front
-        if not isinstance(front, Given) or front.dtypes != dtypes:
+        if not isinstance(front, SentFront) or front.dtypes != dtypes:
             return None
         if [read.key for read in sampled.reads] != list(recording.keys):
             return None
@@ -604,13 +606,13 @@ class DeviceProgram:
             if self._dtypes is None:
                 return None
             beside = len(self._beside)
-            return Given(self._dtypes, self._hops, once=self._once, beside=beside)
+            return SentFront(self._dtypes, self._hops, once=self._once, beside=beside)
         if self._lent is not None and self._lent.topology is not self._sampler.topology:
             self._forget()
         self._lent = self._lent or self._sampler.lend()
         if self._lent is None:
             return None
-        return Drawn(self._sampler, self._lent, self._counts, self._beside)
+        return DeviceFront(self._sampler, self._lent, self._counts, self._beside)
 
     def _capacities(self) -> list[int]:
         """The state words of the largest batch that fits."""
@@ -753,7 +755,7 @@ class DeviceProgram:
             if padding is not None:
                 # In the stream that will read the ids, so that no event is needed.
                 with self._stream.use():
-                    ids = torch.cat([nodes[part.first : part.middle] for part in padding.parts()])
+                    ids = torch.cat([nodes[part.placed] for part in padding.parts()])
             return self._fields.read(recording.keys[number], ids, ends, padding)
 
         return self._fields.with_room(again).arrive()

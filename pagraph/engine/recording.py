@@ -106,7 +106,7 @@ class Front(Protocol):
         """
 
 
-class Drawn(Front):
+class DeviceFront(Front):
     """Samples on the device.
 
     Its state words are the seeds of each type, the limits of their trees, and the arrays with one
@@ -157,11 +157,11 @@ class Drawn(Front):
             The first state words (numbers of seeds and keys of hops), and the arrays that follow
             the addresses, each with its offset in bytes. None if the batch does not fit.
         """
-        seeds, beside, times = wanted
-        if isinstance(seeds, Tensor) and not self.plan.trees:
-            each, limits = [seeds], None
+        limits = None
+        if isinstance(wanted.seeds, Tensor) and not self.plan.trees:
+            each = [wanted.seeds]
         else:
-            each, limits = self._sampler.entered(seeds, times)
+            each, limits = self._sampler.entered(wanted.seeds, wanted.times)
         counts = list(map(len, each))
         if not any(counts) or any(map(gt, counts, self._counts)):
             return None
@@ -174,7 +174,7 @@ class Drawn(Front):
             for row in limits.numpy():
                 given.append((at * 8, row))
                 at += self._count
-        for array, dtype in zip(beside, self._beside, strict=True):
+        for array, dtype in zip(wanted.beside, self._beside, strict=True):
             if array.dtype != dtype:
                 return None
             bits = array.numpy().view(f"i{dtype.itemsize}")
@@ -183,7 +183,7 @@ class Drawn(Front):
         return first_words(self.plan, counts, key), given
 
 
-class Given(Front):
+class SentFront(Front):
     """Takes arrays that the CPU has sampled.
 
     Its state words are the arrays themselves, at the offsets that they have in the slab.
@@ -282,6 +282,7 @@ class Recording:
     ) -> None:
         plan = front.plan
         hops = len(plan.hops)
+        self._accelerator = accelerator
         self.front = front
         self.keys = keys
         self.types = types
@@ -295,12 +296,7 @@ class Recording:
         self._room = self._sizes_of(capacities)
         self.ends_of = list[Callable[[Sequence[int]], Sequence[int]]]()
         self.count_at = list[int]()
-        for number, kind in enumerate(types):
-            # Labels are read for the seeds, which are known first.
-            known_at = plan.known_at if number < inputs else plan.known_at[:1]
-            ends = [known[kind] for known in known_at]
-            self.count_at.append(ends[-1])
-            self.ends_of.append(_getter(ends))
+        self._find_ends(plan)
         head = plan.words
         self.hits_at = head
         self.slab_at = head + len(layouts) * (hops + 1)
@@ -312,7 +308,6 @@ class Recording:
         self.nbytes = 0
         nbytes = self._lay_out(capacities, layouts)
         words = self.begin + front.words(self.places, nbytes)
-        self._accelerator = accelerator
         self._state = accelerator.empty((words,), torch.int64)
         # The ends of each hop's vertices, every `_ends_step` words.
         self._ends = self._state
@@ -320,34 +315,53 @@ class Recording:
         self._ends_at: Tensor | None = None
         self._marks = dict[torch.dtype, Tensor]()
         if plan.is_typed:
-            # Words of one type are not evenly spaced, so they are copied, type after type.
-            by_type = [at for of_type in zip(*plan.known_at, strict=True) for at in of_type]
-            self._ends_at = self._sent(by_type, torch.int64)
-            self._ends = accelerator.empty((len(by_type),), torch.int64)
-            self._ends_step = 1
+            self._space_ends(plan)
         if padded is not None:
-            self._ends = self._sent(padded.node_ends, torch.int64)
-            self._ends_step = 1
-            of_labels = Padding(padded.nodes[:1], padded.nodes[:1], marks=True)
-            for layout in layouts[inputs:]:
-                value = of_labels.value(layout.dtype)
-                self._marks[layout.dtype] = self._sent([value], layout.dtype)
+            self._fix_ends(padded)
         # A batch without seeds, to allocate the buffers before recording.
         self._state.zero_()
         front.arrays(self._state, self.begin, self.places[: len(front.parts)])
         self.dtypes = {place.dtype for place in self.places}
         slab = accelerator.empty((self.nbytes,), torch.uint8)
-        self.free = deque[Lane]()
-        for _ in range(lanes):
-            memory = accelerator.host_memory(words * 8).view(torch.int64)
-            out = accelerator.host_memory(self.slab_at * 8).view(torch.int64)
-            given = memory.numpy()
-            given[:] = 0  # no seeds: recording may run the work once, which must read no rows
-            given[self.slab_at] = slab.data_ptr()
-            replay = accelerator.recorded(partial(self._work, memory, out))
-            self.free.append(Lane(given, out, replay))
+        self.free = deque(self._recorded(words, slab) for _ in range(lanes))
         # Recording may have written to `slab`, which is freed when this returns.
         accelerator.current_stream.record().wait()
+
+    def _find_ends(self, plan: Plan) -> None:
+        """Find each field's state words with the ends of its vertices."""
+        for number, kind in enumerate(self.types):
+            # Labels are read for the seeds, which are known first.
+            known_at = plan.known_at if number < self.inputs else plan.known_at[:1]
+            ends = [known[kind] for known in known_at]
+            self.count_at.append(ends[-1])
+            self.ends_of.append(_getter(ends))
+
+    def _space_ends(self, plan: Plan) -> None:
+        """Have each launch copy the ends, type after type: words of one type are not evenly
+        spaced."""
+        by_type = [at for of_type in zip(*plan.known_at, strict=True) for at in of_type]
+        self._ends_at = self._sent(by_type, torch.int64)
+        self._ends = self._accelerator.empty((len(by_type),), torch.int64)
+        self._ends_step = 1
+
+    def _fix_ends(self, padded: Sizes) -> None:
+        """Take the ends of padded batches, which are always the same, and marks for their
+        labels."""
+        self._ends = self._sent(padded.node_ends, torch.int64)
+        self._ends_step = 1
+        of_labels = Padding(padded.nodes[:1], padded.nodes[:1], marks=True)
+        for layout in self.layouts[self.inputs :]:
+            mark = of_labels.value(layout.dtype)
+            self._marks[layout.dtype] = self._sent([mark], layout.dtype)
+
+    def _recorded(self, words: int, slab: Tensor) -> Lane:
+        """A lane with its launch, recorded with a batch without seeds in ``slab``."""
+        memory = self._accelerator.host_memory(words * 8).view(torch.int64)
+        out = self._accelerator.host_memory(self.slab_at * 8).view(torch.int64)
+        given = memory.numpy()
+        given[:] = 0  # no seeds: recording may run the work once, which must read no rows
+        given[self.slab_at] = slab.data_ptr()
+        return Lane(given, out, self._accelerator.recorded(partial(self._work, memory, out)))
 
     def _lay_out(self, capacities: Sequence[int], layouts: Sequence[Layout]) -> int:
         """Lay out the slab; returns the bytes of the arrays, which come before the rows."""
@@ -386,6 +400,7 @@ class Recording:
         for number, layout in enumerate(self.layouts):
             offset, capacity = places[len(parts) + number]
             is_input = number < self.inputs
+            parts_of_ids = self.hops + 1 if is_input else 1
             kind = self.types[number]
             gather_placed(
                 arrays[kind],
@@ -397,7 +412,7 @@ class Recording:
                 offset=offset,
                 count_at=self.count_at[number],
                 hits_at=self.hits_at + number * (self.hops + 1),
-                parts=self.hops + 1 if is_input else 1,
+                parts=parts_of_ids,
                 ends=self._ends[kind * (self.hops + 1) :],
                 ends_step=self._ends_step,
                 padded_ids=padded_ids,

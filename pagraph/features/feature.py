@@ -320,10 +320,11 @@ def read_each(
             fields.append((*source, begin, address, len(index)))
             continue
         for part in padding.parts():
-            held.append((feature, index[part.begin : part.end]))
-            where = begin + part.first * feature.row_bytes
-            ids_at = address + part.begin * index.itemsize
-            fields.append((*source, where, ids_at, part.end - part.begin))
+            part_ids = index[part.sampled]
+            held.append((feature, part_ids))
+            where = begin + part.placed.start * feature.row_bytes
+            ids_at = address + part.sampled.start * index.itemsize
+            fields.append((*source, where, ids_at, len(part_ids)))
         padding.fill(out)
     field, bad = _gather.gather_each(np.array(fields, dtype=np.int64), _BYTES, index[:0])
     if bad >= 0:

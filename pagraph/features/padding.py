@@ -49,7 +49,7 @@ class Padding(NamedTuple):
         """Write the padding into ``rows``, which have room for it."""
         value = self.value(rows.dtype)
         for part in self.parts():
-            piece = rows[part.middle : part.stop]
+            piece = rows[part.padding]
             if value == 0:
                 _plain(piece)[:] = 0
             else:
@@ -60,7 +60,7 @@ class Padding(NamedTuple):
         shape = sum(self.room), *rows.shape[1:]
         padded = torch.empty(shape, dtype=rows.dtype, device=rows.device)
         for part in self.parts():
-            _plain(padded[part.first : part.middle])[:] = _plain(rows[part.begin : part.end])
+            _plain(padded[part.placed])[:] = _plain(rows[part.sampled])
         self.fill(padded)
         return padded
 

@@ -277,8 +277,7 @@ def read_padded(
     out = output_for(feature, sum(padding.room), pool)
     hits: list[int] = []
     for part in padding.parts():
-        rows = out[part.first : part.middle]
-        _, found = read_counted(feature, ids[part.begin : part.end], rows, None)
+        _, found = read_counted(feature, ids[part.sampled], out[part.placed], None)
         if found is not None:
             hits += found
     padding.fill(out)
@@ -348,7 +347,9 @@ def fill_cache(
     target = word_view(rows)
     for places, words in _chunks(source, ids, device):
         target.index_copy_(0, places, words)
-    return FeatureCache(rows, slots_for(ids, num_nodes) if slots is None else slots)
+    if slots is None:
+        slots = slots_for(ids, num_nodes)
+    return FeatureCache(rows, slots)
 
 
 def growing_cache(
@@ -358,9 +359,8 @@ def growing_cache(
 
     It begins with the rows that are in ``before``, another cache of the same values.
     """
-    cache = GrowingCache(
-        _empty_rows((len(ids), *source.row_shape), source.dtype, torch.device("cpu")), slots
-    )
+    rows = _empty_rows((len(ids), *source.row_shape), source.dtype, torch.device("cpu"))
+    cache = GrowingCache(rows, slots)
     # Touch all pages now. Else the first rows would do it while the disk waits: 1 s for 147 MB in a
     # control group whose memory is full.
     byte_view(cache.rows)[:: mmap.PAGESIZE] = 0

@@ -158,7 +158,8 @@ def _check_dgl_edges(graph: Any, etype: tuple[str, str, str], layout: str) -> No
             check_range(f"destinations of {etype}", arrays[1], num_dst)
             continue
         rows, cols = (num_dst, num_src) if each == "csc" else (num_src, num_dst)
-        csc = CSC(arrays[0], arrays[1], cols, arrays[2] if len(arrays[2]) else None)
+        edge_ids = arrays[2] if len(arrays[2]) else None
+        csc = CSC(arrays[0], arrays[1], cols, edge_ids)
         csc.validate()
         if csc.num_dst != rows:
             raise ValueError(

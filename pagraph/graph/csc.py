@@ -119,7 +119,8 @@ class CSC:
         ``num_nodes`` may be a pair, the numbers of sources and of destinations, for ends of
         different types. ``names`` are the names of the ends in errors.
         """
-        src, dst = as_ids(names[0], src), as_ids(names[1], dst)
+        src = as_ids(names[0], src)
+        dst = as_ids(names[1], dst)
         if len(src) != len(dst):
             raise ValueError(
                 f"{names[0]} and {names[1]} must have the same length, got {len(src)} and "
@@ -439,7 +440,8 @@ def as_ids(name: str, value: Any) -> Tensor:
             array = array.astype(np.int64)
         if array.dtype.kind not in "iu":
             raise TypeError(f"{name} must hold integers, got {array.dtype}")
-        array = np.ascontiguousarray(array, dtype=None if array.dtype == np.int32 else np.int64)
+        dtype = np.int32 if array.dtype == np.int32 else np.int64
+        array = np.ascontiguousarray(array, dtype=dtype)
         value = torch.from_numpy(writeable(array))
     elif value.dtype not in _ID_DTYPES:
         if value.is_floating_point() or value.dtype == torch.bool or value.is_complex():
@@ -508,7 +510,8 @@ def _compress_few(src: Tensor, dst: Tensor, num_src: int, num_dst: int, dtype: t
     indptr[1:] = torch.cumsum(torch.bincount(dst, minlength=num_dst), 0)
     # Edge ids of sorted edges would only count 0, 1, 2...
     in_order = bool((dst[1:] >= dst[:-1]).all())
-    return CSC(indptr, src[order].to(dtype), num_src, None if in_order else order.to(dtype))
+    edge_ids = None if in_order else order.to(dtype)
+    return CSC(indptr, src[order].to(dtype), num_src, edge_ids)
 
 
 def _compress(src: Tensor, dst: Tensor, num_src: int, num_dst: int) -> CSC:

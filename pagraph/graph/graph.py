@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from os import PathLike
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -49,6 +49,20 @@ __all__ = ["CSC", "EDGE_TYPE", "NODE_TYPE", "EdgeType", "Graph", "id_dtype"]
 V = TypeVar("V")
 # Graphs of hundreds of types exist; a repr is for a line of a log.
 _LONGEST_REPR = 1000
+
+
+class GraphTypes(NamedTuple):
+    """A graph's types.
+
+    Attributes:
+        nodes: The vertex types.
+        edges: The edge types.
+        sizes: Number of vertices of each type.
+    """
+
+    nodes: tuple[str, ...]
+    edges: tuple[EdgeType, ...]
+    sizes: tuple[int, ...]
 
 
 class Graph:
@@ -370,10 +384,11 @@ class Graph:
         return len(self._num_nodes) == 1 and len(self._csc) == 1
 
     @cached_property
-    def types(self) -> tuple[tuple[str, ...], tuple[EdgeType, ...], tuple[int, ...]]:
+    def types(self) -> GraphTypes:
         """The vertex types, the edge types, and the numbers of vertices."""
         # Cached, since every batch asks for them.
-        return tuple(self._num_nodes), tuple(self._csc), tuple(self._num_nodes.values())
+        sizes = tuple(self._num_nodes.values())
+        return GraphTypes(tuple(self._num_nodes), tuple(self._csc), sizes)
 
     @property
     def csc(self) -> CSC:

@@ -353,8 +353,14 @@ class HeteroBlock(BatchPart):
         (relation,) = self.relations.values()
         (src_nodes,) = self.src_nodes.values()
         (num_dst,) = self.num_dst.values()
-        indptr, indices = relation.indptr, relation.indices
-        return Block(indptr, indices, src_nodes, relation.positions, num_dst, relation.weights)
+        return Block(
+            relation.indptr,
+            relation.indices,
+            src_nodes,
+            relation.positions,
+            num_dst,
+            relation.weights,
+        )
 
     def __repr__(self) -> str:
         edges = {"-".join(etype): relation.num_edges for etype, relation in self.relations.items()}

@@ -97,7 +97,8 @@ class StoredRows:
         )
 
     def __len__(self) -> int:
-        return len(self.tensor if self.ids is None else self.ids)
+        rows = self.tensor if self.ids is None else self.ids
+        return len(rows)
 
     def __getitem__(self, index: Any) -> Tensor:
         """The rows at a position, a slice, or a tensor of positions or booleans, as a copy."""
@@ -240,7 +241,9 @@ class NarrowRows(StoredRows):
         # At least one chunk, even if it is empty: torch.cat takes no empty list.
         begins = range(0, max(1, len(values)), stored.chunk)
         parts = [stored[begin : begin + stored.chunk] for begin in begins]
-        return cls(torch.cat(parts), stored.decoding.dtype if dtype is None else dtype)
+        if dtype is None:
+            dtype = stored.decoding.dtype
+        return cls(torch.cat(parts), dtype)
 
     def __repr__(self) -> str:
         return f"NarrowRows(shape={tuple(self.shape)}, dtype={self.dtype}, form={self.form.name})"

@@ -137,7 +137,8 @@ class PaddedOutput(SamplerOutput):
                 value = self.padding(name).value(values.dtype)
                 dim = batch.__cat_dim__(name, values)
                 for part in hop_parts(self.sampled[of_hops], self.sizes[of_hops]):
-                    values.narrow(dim, part.middle, part.stop - part.middle).fill_(value)
+                    begin = part.padding.start
+                    values.narrow(dim, begin, part.padding.stop - begin).fill_(value)
         count = len(self.metadata[0])
         mapping["seed_mask"] = torch.arange(count, device="cpu") < self.sampled.nodes[0]
         mapping["shape_number"] = self.number

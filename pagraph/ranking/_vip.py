@@ -143,7 +143,8 @@ def push_uniform(
         back_fanouts: ``fanouts`` of the edges back.
         out: Shape ``(num_src,)``.
     """
-    edges, hops = len(indices), len(fanouts)
+    edges = len(indices)
+    hops = len(fanouts)
     keep, again, back_keep, back_again = np.empty((4, hops))
     for u in range(len(indptr) - 1):
         begin = np.int64(indptr[u])
@@ -278,7 +279,8 @@ def push_weighted(
         rates: Shape ``(num_dst, num_hops)``: number of draws with replacement, or the times of
             :func:`solve_rates`.
     """
-    edges, hops = len(indices), len(back_fanouts)
+    edges = len(indices)
+    hops = len(back_fanouts)
     keep, again, back_keep, back_again = np.empty((4, hops))
     for u in range(len(indptr) - 1):
         if unknown[u, hops - 1] >= 1.0:

@@ -143,7 +143,8 @@ class FewBatches:
         order = SeedOrder(seeds, batch_size, shuffle=shuffle, seed=seed)
         plan = order.plan(self.epoch)
         for place in range(count):
-            ticket = order.ticket(plan, place if shuffle else place * batches // count)
+            number = place if shuffle else place * batches // count
+            ticket = order.ticket(plan, number)
             # A plain number instead of a BatchKey, so that batches share no random numbers (see
             # count_accesses).
             yield ticket.seeds, int(ticket.key)

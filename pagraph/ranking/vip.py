@@ -156,7 +156,8 @@ def _weigh(
     _vip.row_totals(indptr, values, totals)
     rates = np.empty((len(totals), len(fanouts)))
     for fanout in set(fanouts.tolist()):
-        solved = np.full(len(totals), np.inf if fanout < 0 else float(fanout))
+        draws = np.inf if fanout < 0 else float(fanout)
+        solved = np.full(len(totals), draws)
         if not replace:
             _vip.solve_rates(indptr, values, totals, fanout, solved)
         rates[:, fanouts == fanout] = solved[:, None]

@@ -81,9 +81,9 @@ class FirstEpoch:
             if self._reads[node_type] >= self._most:
                 return
             self._reads[node_type] += 1
-        self._counts.add_reads(
-            node_type, ids.cpu(), bounds if num_hops and bounds is not None else [len(ids)]
-        )
+        if not num_hops or bounds is None:
+            bounds = [len(ids)]
+        self._counts.add_reads(node_type, ids.cpu(), bounds)
 
     def ranking(self) -> Rank | None:
         """The ranking, if enough has been read; None otherwise."""
@@ -168,9 +168,10 @@ class Workload:
         repeats = None
         if self.sampler is not None and self.seeds is not None:
             repeats = most_repeats(self.seeds, self.sampler)
+        num_hops = 0 if self.sampler is None else self.sampler.num_hops
         return FirstEpoch(
             {t: n for t, n in self.num_rows.items() if isinstance(t, str)},
-            num_hops=0 if self.sampler is None else self.sampler.num_hops,
+            num_hops=num_hops,
             batches=batches,
             repeats=repeats,
             rank=lambda counts: partial(self.rank, Learned(counts, batches)),

@@ -42,9 +42,8 @@ def chance_of_some(counts: Tensor, total: int, drawn: int) -> Tensor:
     >>> chance_of_some(torch.tensor([0, 1, 2, 4]), 5, 2).tolist()
     [0.0, 0.4, 0.7, 1.0]
     """
-    missed = torch.arange(
-        int(counts.max()) if len(counts) else 0, dtype=torch.float64, device="cpu"
-    )
+    most = int(counts.max()) if len(counts) else 0
+    missed = torch.arange(most, dtype=torch.float64, device="cpu")
     log = torch.log(((total - drawn - missed) / (total - missed)).clamp(min=0.0))
     table = torch.cat(
         [torch.zeros(1, dtype=torch.float64, device="cpu"), -torch.expm1(log.cumsum(0))]
@@ -167,30 +166,9 @@ def pair_seeds(
         disjoint: Whether each seed has its own tree.
         times: Time of each pair, and of its ends and negatives, shape ``(p,)``, integers or floats.
     """
-    # The pair of each end, whose time is that of the end's tree.
-    src_owners = dst_owners = torch.arange(len(src), device="cpu")
-    times = None if times is None else widened("times", times)
-    if isinstance(negatives, HardPairs):
-        owners, ends = negatives.draw(src, dst, derive_key(key, NEGATIVES, 1))
-        if negatives.has_sources:
-            src = torch.cat([src, src[owners]])
-            src_owners = torch.cat([src_owners, owners])
-        dst = torch.cat([dst, ends])
-        dst_owners = torch.cat([dst_owners, owners])
-    elif negatives is not None:
-        # Negative j belongs to pair j % p, so that all pairs get about the same number.
-        owners = torch.arange(math.ceil(len(src) * negatives.amount), device="cpu") % max(
-            1, len(src)
-        )
-        until, since = (None, None) if times is None else _limits(times[owners], negatives.window)
-        if negatives.src is not None:
-            # Another key than that of destinations, to draw both independently.
-            source_key = derive_key(key, NEGATIVES, 0)
-            src = torch.cat([src, negatives.src.draw(len(owners), source_key, until, since)])
-            src_owners = torch.cat([src_owners, owners])
-        target_key = derive_key(key, NEGATIVES, 1)
-        dst = torch.cat([dst, negatives.dst.draw(len(owners), target_key, until, since)])
-        dst_owners = torch.cat([dst_owners, owners])
+    if times is not None:
+        times = widened("times", times)
+    src, src_owners, dst, dst_owners = _with_negatives(src, dst, key, negatives, times)
     if types[0] == types[1]:
         # With one type, destinations follow the sources.
         first_dst = len(src)
@@ -200,11 +178,13 @@ def pair_seeds(
         first_dst = 0
         nodes = {types[0]: src, types[1]: dst}
         owned = {types[0]: src_owners, types[1]: dst_owners}
-    of_seeds = {} if times is None else {ntype: times[owners] for ntype, owners in owned.items()}
+    of_seeds = None
+    if times is not None:
+        of_seeds = {ntype: times[owners] for ntype, owners in owned.items()}
     places = {ntype: torch.arange(len(ids), device="cpu") for ntype, ids in nodes.items()}
     # Without disjoint trees, equal vertices (with equal times) become one seed.
     for ntype, ids in nodes.items() if not disjoint else ():
-        if times is None:
+        if of_seeds is None:
             nodes[ntype], places[ntype] = torch.unique(ids, return_inverse=True)
         else:
             nodes[ntype], of_seeds[ntype], places[ntype] = _distinct(ids, of_seeds[ntype])
@@ -213,8 +193,47 @@ def pair_seeds(
         places[types[0]][: len(src)],
         places[types[1]][first_dst:],
         owned if disjoint else None,
-        of_seeds if times is not None else None,
+        of_seeds,
     )
+
+
+def _with_negatives(
+    src: Tensor,
+    dst: Tensor,
+    key: int,
+    negatives: PairNegatives | HardPairs | None,
+    times: Tensor | None,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The sources of a batch of pairs and of their negatives, the pair of each, and the same of the
+    destinations; see :func:`pair_seeds`.
+
+    The time of an end is that of its pair.
+    """
+    src_owners = dst_owners = torch.arange(len(src), device="cpu")
+    target_key = derive_key(key, NEGATIVES, 1)
+    if isinstance(negatives, HardPairs):
+        owners, ends = negatives.draw(src, dst, target_key)
+        if negatives.has_sources:
+            src = torch.cat([src, src[owners]])
+            src_owners = torch.cat([src_owners, owners])
+        dst = torch.cat([dst, ends])
+        dst_owners = torch.cat([dst_owners, owners])
+    elif negatives is not None:
+        # Negative j belongs to pair j % p, so that all pairs get about the same number.
+        num_negatives = math.ceil(len(src) * negatives.amount)
+        owners = torch.arange(num_negatives, device="cpu") % max(1, len(src))
+        until = None
+        since = None
+        if times is not None:
+            until, since = _limits(times[owners], negatives.window)
+        if negatives.src is not None:
+            # Another key than that of destinations, to draw both independently.
+            source_key = derive_key(key, NEGATIVES, 0)
+            src = torch.cat([src, negatives.src.draw(len(owners), source_key, until, since)])
+            src_owners = torch.cat([src_owners, owners])
+        dst = torch.cat([dst, negatives.dst.draw(len(owners), target_key, until, since)])
+        dst_owners = torch.cat([dst_owners, owners])
+    return src, src_owners, dst, dst_owners
 
 
 def _limits(times: Tensor, window: float | None) -> tuple[Tensor, Tensor | None]:
@@ -259,11 +278,9 @@ class PairBatches(FromHops):
     def trees_per_seed(self) -> int:
         """Maximum disjoint trees of a pair: one per end, and those of its negatives."""
         negatives = self.negatives
-        return (
-            2
-            if negatives is None
-            else 2 + math.ceil(negatives.amount) * (1 + negatives.has_sources)
-        )
+        if negatives is None:
+            return 2
+        return 2 + math.ceil(negatives.amount) * (1 + negatives.has_sources)
 
     def sample(self, graph: Graph, seeds: Tensor, key: int = 0) -> Subgraph:
         """Sample the subgraph of one batch of pairs.

@@ -15,7 +15,7 @@ from ..system.arrays import Array
 from .edge_values import EdgeField
 from .hop import HopEdges
 from .sampler import BatchRun, FanoutHops, FanoutSampler, HopSampler, MiniBatchSampler, id_dtype_of
-from .uniform_batch import uniform_blocks
+from .uniform_batch import sample_at_once
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -125,9 +125,11 @@ class BlockSampler(HopSampler):
             IndexError: A seed is outside ``[0, num_nodes)`` of its type.
             FormatError: The graph's arrays point outside the graph (a damaged file).
         """
-        whole = None if exclude else uniform_blocks(self, graph, seeds, key, dtype, pools, field)
-        if whole is not None:
-            return whole
+        if not exclude:
+            whole: MiniBatch | HeteroMiniBatch | None
+            whole = sample_at_once(self, graph, seeds, key, dtype, pools, field)
+            if whole is not None:
+                return whole
         batch = _BlockRun(self, graph, seeds, key, dtype, pools, field).blocks(exclude or {})
         return batch if isinstance(seeds, Mapping) else batch.only()
 

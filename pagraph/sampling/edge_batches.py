@@ -176,10 +176,9 @@ class EdgeBatches(FromHops):
         edges = _by_type(ends_graph, seeds)
         csc = {etype: ends_graph.csc_of(etype) for etype in ends_graph.edge_types}
         dtype = next((ids.dtype for ids in edges.values()), torch.int64)
-        groups = [edge_ends(csc, edges, dtype)]
-        groups.append(
-            {} if self.negatives is None else negative_pairs(csc, groups[0], self.negatives, key)
-        )
+        groups = [edge_ends(csc, edges, dtype), {}]
+        if self.negatives is not None:
+            groups[1] = negative_pairs(csc, groups[0], self.negatives, key)
         nodes, (positive, negative) = compact_pairs(graph, groups, dtype)
         batch: HeteroMiniBatch | Subgraph
         if draw is not None:

@@ -177,10 +177,10 @@ class EdgeWeights:
     def __init__(self, csc: CSC, weights: Tensor) -> None:
         self.num_edges: int = csc.num_edges
         positive = int(torch.count_nonzero(weights))
-        self.kept: CSC | None = (
-            None if positive == csc.num_edges else _keep_positive(csc, weights, positive)
-        )
-        weights = weights if self.kept is None else weights[:positive]
+        self.kept: CSC | None = None
+        if positive < csc.num_edges:
+            self.kept = _keep_positive(csc, weights, positive)
+            weights = weights[:positive]
         equal = positive == 0 or weights.dtype == torch.bool or bool(weights.min() == weights.max())
         self.values: Tensor | None = weights
         if equal:
@@ -200,7 +200,9 @@ class EdgeWeights:
     @property
     def nbytes(self) -> int:
         """Bytes of memory held now."""
-        held = [self.values, *([] if self.kept is None else [self.kept.indptr, self.kept.indices])]
+        held = [self.values]
+        if self.kept is not None:
+            held += [self.kept.indptr, self.kept.indices]
         tables: int = sum(array.nbytes for array in self._memo.get("tables", ()))
         return sum(tensor.nbytes for tensor in held if tensor is not None) + tables
 
@@ -296,7 +298,8 @@ def _in_csc_order(csc: CSC, values: Tensor, name: str) -> Tensor:
     weights = values.clone() if csc.edge_ids is None else values.index_select(0, csc.edge_ids)
     if weights.dtype == torch.bool or len(weights) == 0:
         return weights
-    weights = weights.to(torch.float32 if weights.dtype in _NARROW else torch.float64)
+    dtype = torch.float32 if weights.dtype in _NARROW else torch.float64
+    weights = weights.to(dtype)
     low, high = (float(bound) for bound in torch.aminmax(weights))
     # Negated, so that NaN is refused.
     if not (low >= 0 and high < float("inf")):

@@ -122,23 +122,25 @@ class HopPart(NamedTuple):
     """A hop's part of an array.
 
     Attributes:
-        begin, end: Its sampled elements in the sampled array.
-        first, middle: The same elements in the padded array.
-        middle, stop: Its padding in the padded array.
+        sampled: Its elements in the sampled array.
+        placed: The same elements in the padded array.
+        padding: Its padding, which follows them there.
     """
 
-    begin: int
-    end: int
-    first: int
-    middle: int
-    stop: int
+    sampled: slice
+    placed: slice
+    padding: slice
 
 
 def hop_parts(sampled: Sequence[int], padded: Sequence[int]) -> Iterator[HopPart]:
     """The part of each hop, given its number of elements without and with padding."""
-    begin = first = 0
+    begin = 0
+    first = 0
     for count, room in zip(sampled, padded, strict=True):
-        yield HopPart(begin, begin + count, first, first + count, first + room)
+        middle = first + count
+        yield HopPart(
+            slice(begin, begin + count), slice(first, middle), slice(middle, first + room)
+        )
         begin += count
         first += room
 
@@ -153,12 +155,14 @@ def padded_nodes(
     out = _plain(padded)
     ids_of_nodes = _plain(nodes)
     for part in hop_parts(sampled.nodes, sizes.nodes):
-        out[part.first : part.middle] = ids_of_nodes[part.begin : part.end]
-        out[part.middle : part.stop] = -1
+        out[part.placed] = ids_of_nodes[part.sampled]
+        out[part.padding] = -1
+        begin = part.placed.start
+        end = part.placed.stop
         if nodes.is_cpu:
-            moved.numpy()[part.begin : part.end] = np.arange(part.first, part.middle)
+            moved.numpy()[part.sampled] = np.arange(begin, end)
         else:
-            torch.arange(part.first, part.middle, out=moved[part.begin : part.end])
+            torch.arange(begin, end, out=moved[part.sampled])
     return padded, moved
 
 
@@ -176,9 +180,9 @@ def pad_blocks(batch: MiniBatch, sampled: Sizes, sizes: Sizes, empty: Empty) -> 
         begins = _plain(indptr)
         sampled_begins = _plain(block.indptr)
         for part in hop_parts(sampled.nodes[: hop + 1], sizes.nodes[: hop + 1]):
-            begins[part.first : part.middle] = sampled_begins[part.begin : part.end]
+            begins[part.placed] = sampled_begins[part.sampled]
             # Padding rows are empty; the last one begins where the sampled edges end.
-            begins[part.middle : part.stop] = sampled_begins[part.end]
+            begins[part.padding] = sampled_begins[part.sampled.stop]
         begins[num_dst] = room
         indices = empty(("indices", hop), room, block.indices)
         _moved(block.indices, moved, indices[:count])
@@ -236,13 +240,12 @@ def pad_edges(
     vertices = hop_parts(sampled.nodes[:-1], sizes.nodes[:-1])
     edges = hop_parts(sampled.edges, sizes.edges)
     for hop, (part, found) in enumerate(zip(edges, vertices, strict=True)):
-        of_hop = slice(part.begin, part.end)
-        room_of_hop = slice(part.first, part.middle)
-        _moved(local_src[of_hop], moved, src[room_of_hop])
+        _moved(local_src[part.sampled], moved, src[part.placed])
         # All destinations are vertices of the previous hop, which shift by the same number.
-        destinations[room_of_hop] = sampled_destinations[of_hop] + (found.first - found.begin)
-        sources[part.middle : part.stop] = last[hop + 1]
-        destinations[part.middle : part.stop] = last[hop]
-        out_ids[room_of_hop] = sampled_ids[of_hop]
-        out_ids[part.middle : part.stop] = -1
+        shift = found.placed.start - found.sampled.start
+        destinations[part.placed] = sampled_destinations[part.sampled] + shift
+        sources[part.padding] = last[hop + 1]
+        destinations[part.padding] = last[hop]
+        out_ids[part.placed] = sampled_ids[part.sampled]
+        out_ids[part.padding] = -1
     return padded, ids

@@ -16,7 +16,7 @@ from ..system.arrays import Float64Array, Int64Array
 from ..system.buffers import BufferPools
 from ..system.checks import as_integer
 from .edge_values import EdgeField
-from .hop import HopMemory, Scratch, raise_bad_row, raise_bad_source, set_slots
+from .hop import HopMemory, Scratch, raise_reported, set_slots
 from .induced import induced_edges, known_edges
 from .pickers import UniformPicker
 from .sampler import (
@@ -28,7 +28,14 @@ from .sampler import (
     id_dtype_of,
     seeds_by_type,
 )
-from .uniform_batch import FRESH, MOST_EDGES, can_hold, edges_for_kernels, rounded_up
+from .uniform_batch import (
+    FRESH,
+    MOST_EDGES,
+    KernelEdges,
+    can_hold,
+    edges_for_kernels,
+    rounded_up,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -133,7 +140,7 @@ class HGTSampler(HopSampler):
 
     def shape(self, graph: Graph) -> _Shape:
         """The sizes as kernels take them; cached by a graph's types, as each batch needs them."""
-        node_types = graph.types[0]
+        node_types = graph.types.nodes
         shape = self._shapes.get(graph.types)
         if shape is None:
             hops = range(self.num_hops)
@@ -170,7 +177,7 @@ class _Shape:
 
 
 @dataclass(frozen=True, eq=False)
-class _Room:
+class _ScratchSizes:
     """Sizes of the scratch memory for the largest possible batch; see ``kernels/hgt.py``.
 
     Attributes:
@@ -191,7 +198,7 @@ class _Room:
 
     @staticmethod
     @lru_cache(maxsize=256)
-    def of(shape: _Shape, num_seeds: tuple[int, ...], limits: tuple[int, ...]) -> _Room:
+    def of(shape: _Shape, num_seeds: tuple[int, ...], limits: tuple[int, ...]) -> _ScratchSizes:
         """The sizes for these numbers of seeds, and of the graph's vertices (``limits``), by
         type."""
         known = list(num_seeds)
@@ -216,7 +223,7 @@ class _Room:
         spans = np.zeros((len(limits) + 1, 2), dtype=np.int64)
         spans[1:, 0] = np.cumsum(known)
         spans[1:, 1] = np.cumsum(seen)
-        return _Room(
+        return _ScratchSizes(
             spans,
             max(seen),
             rows,
@@ -243,10 +250,9 @@ def _sampled_at_once(
     node_types, edge_types, limits = graph.types
     if edges is None or not can_hold(dtype, limits):
         return None
-    held, csc, like, like_ids = edges
     shape = sampler.shape(graph)
     counts = [len(given[t]) if t in given else 0 for t in node_types]
-    room = _Room.of(shape, rounded_up(tuple(counts)), limits)
+    room = _ScratchSizes.of(shape, rounded_up(tuple(counts)), limits)
     if room.edges > MOST_EDGES or max(shape.fanouts) > MOST_SMALL_FANOUT:
         return None
 
@@ -254,7 +260,7 @@ def _sampled_at_once(
 
     scratch = Scratch.of_this_thread()
     num_types = len(node_types)
-    nodes = scratch.array("hgt nodes", int(room.spans[-1, 0]), like.dtype)
+    nodes = scratch.array("hgt nodes", int(room.spans[-1, 0]), edges.like.dtype)
     for place, ntype in enumerate(node_types):
         if ntype in given:
             begin = room.spans[place, 0]
@@ -263,20 +269,19 @@ def _sampled_at_once(
     parts_at = edges_at + len(edge_types)
     report = scratch.array("hgt report", parts_at + num_types + 2 * len(edge_types), np.int64)
     report[batch.REPORT : batch.REPORT + num_types] = counts
-    drawn = _draw(scratch, shape, room, csc, like, dtype, key, nodes, report)
+    drawn = _draw(scratch, shape, room, edges, dtype, key, nodes, report)
     found: list[int] = report.tolist()
-    if found[0] == batch.BAD_ROW:
-        raise_bad_row(found[1])
-    if found[0] == batch.BAD_SOURCE:
-        raise_bad_source(found[1], limits[shape.ends[found[2], 0]])
+    if found[0]:
+        raise_reported(found, shape.ends, limits)
 
-    whole = (FRESH if pools is None else pools("batch")).take((-(-found[3] // 8) * 8,), torch.uint8)
+    nbytes = -(-found[3] // 8) * 8  # whole int64 words
+    pool = FRESH if pools is None else pools("batch")
+    whole = pool.take((nbytes,), torch.uint8)
     ids = whole.view(dtype)
     longs = whole.view(torch.int64)
     out = ids.numpy(), longs.numpy()
     hops = len(shape.sizes)
-    hgt.put(csc, like_ids, shape.ends, room.spans, hops, nodes, *drawn, report, *out)
-    del held  # the kernels read its memory by address
+    hgt.put(edges.csc, edges.like_ids, shape.ends, room.spans, hops, nodes, *drawn, report, *out)
 
     input_nodes = {}
     hop_ends = {}
@@ -284,14 +289,9 @@ def _sampled_at_once(
         hop_ends[ntype] = found[batch.REPORT + place : edges_at : num_types]
         begin = found[parts_at + place]
         input_nodes[ntype] = ids[begin : begin + hop_ends[ntype][-1]]
-    made = {}
+    made: dict[EdgeType, SampledEdges] = {}
     if sampler.most_edges is None:
-        known = {}
-        for place, ntype in enumerate(node_types):
-            begin = room.spans[place, 0]
-            known[ntype] = nodes[begin : begin + hop_ends[ntype][-1]]
-        pools = pools if pools is not None else BufferPools(max_free=0)
-        made = {etype: induced_edges(graph, etype, known, dtype, pools) for etype in edge_types}
+        made = _all_edges(graph, room, nodes, hop_ends, dtype, pools)
     else:
         for place, etype in enumerate(edge_types):
             total = found[edges_at + place]
@@ -301,12 +301,28 @@ def _sampled_at_once(
     return Subgraph(dict(given), input_nodes, made, hop_ends)
 
 
+def _all_edges(
+    graph: Graph,
+    room: _ScratchSizes,
+    nodes: Any,
+    hop_ends: Mapping[str, Sequence[int]],
+    dtype: torch.dtype,
+    pools: BufferPools | None,
+) -> dict[EdgeType, SampledEdges]:
+    """All edges among a batch's vertices, which are in scratch memory."""
+    known = {}
+    for place, ntype in enumerate(graph.types.nodes):
+        begin = room.spans[place, 0]
+        known[ntype] = nodes[begin : begin + hop_ends[ntype][-1]]
+    pools = pools if pools is not None else BufferPools(max_free=0)
+    return {etype: induced_edges(graph, etype, known, dtype, pools) for etype in graph.types.edges}
+
+
 def _draw(
     scratch: Scratch,
     shape: _Shape,
-    room: _Room,
-    csc: Any,
-    like: Any,
+    room: _ScratchSizes,
+    edges: KernelEdges,
     dtype: torch.dtype,
     key: int,
     nodes: Any,
@@ -316,6 +332,7 @@ def _draw(
     from .kernels import hgt
 
     num_types = len(room.spans) - 1
+    like = edges.like
     num_seen = int(room.spans[-1, 1])
     positions = scratch.array("hgt positions", room.edges, like.dtype)
     places = scratch.array("hgt places", room.edges, np.int32)
@@ -323,30 +340,36 @@ def _draw(
     # Several arrays from one: each look-up is a call, and calls take most of a batch's host time.
     shares = scratch.array("hgt shares", num_seen + 2 * room.seen, np.float64)
     counts = scratch.array("hgt counts", room.seen + 2 * num_types, np.int64)
-    hgt.draw(
-        csc,
-        like,
-        shape.ends,
-        room.spans,
-        shape.sizes,
-        shape.fanouts,
-        dtype.itemsize,
-        np.uint64(key % 2**64),
-        scratch.table_bits(num_types),
-        nodes,
+    budget = (
         scratch.array("hgt seen", num_seen, like.dtype),
         shares[:num_seen],
-        shares[num_seen : num_seen + room.seen],  # the keys of one type's draws
-        counts[: room.seen],  # the places of these draws
-        shares[num_seen + room.seen :],  # their keys in order
         scratch.array("hgt tables", num_types * room.table, np.int64).reshape(num_types, -1),
+        counts[room.seen : room.seen + num_types],
+    )
+    # Of one type's draws: the keys, their places, and the keys in order.
+    of_draws = (
+        shares[num_seen : num_seen + room.seen],
+        counts[: room.seen],
+        shares[num_seen + room.seen :],
+    )
+    of_hop = (
         scratch.array("hgt rows", 3 * (room.rows + 1), np.int64).reshape(3, -1),
         scratch.hash_set(shape.set_size),
         scratch.array("hgt sources", room.edges, like.dtype),
         positions,
         places,
+    )
+    hgt.draw(
+        (edges.csc, like),
+        (shape.ends, room.spans, shape.sizes, shape.fanouts),
+        dtype.itemsize,
+        np.uint64(key % 2**64),
+        scratch.table_bits(num_types),
+        nodes,
+        budget,
+        of_draws,
+        of_hop,
         kept,
-        counts[room.seen : room.seen + num_types],
         counts[room.seen + num_types :],
         report,
     )

@@ -14,6 +14,8 @@ from ..errors import FormatError
 from ..system.arrays import Array, Int64Array
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import numpy.typing as npt
 
     from ..graph.graph import CSC
@@ -141,9 +143,8 @@ class VertexTable:
             self._nodes = np.empty(max(self.count, 1), dtype=dtype)
         if seeds is not None:
             self._nodes[: self.count] = seeds.numpy()
-        bits = max(
-            _MIN_TABLE_BITS, self._bits, (4 * self.count - 1).bit_length() if self.count else 0
-        )
+        needed = (4 * self.count - 1).bit_length() if self.count else 0
+        bits = max(_MIN_TABLE_BITS, self._bits, needed)
         # Not much larger than the graph: else a small graph sampled after a large one would clear
         # a large table for each batch.
         self._bits = min(bits, max(_MIN_TABLE_BITS, (4 * num_vertices).bit_length()))
@@ -205,6 +206,24 @@ def raise_bad_source(vertex: int, num_vertices: int) -> NoReturn:
     raise FormatError(
         f"the graph's indices must be in [0, {num_vertices}), got {vertex}: damaged file?"
     )
+
+
+def raise_reported(
+    report: Sequence[int], ends: npt.NDArray[np.int64], num_nodes: Sequence[int]
+) -> NoReturn:
+    """Raise the error in the report of a kernel that draws a whole batch.
+
+    Args:
+        report: Its status, id and edge type come first.
+        ends: For each edge type, the numbers of its source and destination vertex types.
+        num_nodes: Number of the graph's vertices of each type.
+    """
+    from .kernels.batch import BAD_ROW
+
+    status, vertex, edge_type = report[:3]
+    if status == BAD_ROW:
+        raise_bad_row(vertex)
+    raise_bad_source(vertex, num_nodes[ends[edge_type, 0]])
 
 
 @dataclass(frozen=True, eq=False)

@@ -185,9 +185,8 @@ class LaborPicker:
         before = float("inf")
         step = 0
         while step != self.importance_sampling:
-            labor.largest_scales(
-                local_ids, offsets, starts, weights if step == 0 else NO_WEIGHTS, scales, largest
-            )
+            now = weights if step == 0 else NO_WEIGHTS
+            labor.largest_scales(local_ids, offsets, starts, now, scales, largest)
             # Bounded, as pi grows with each step, but hardly matters above 1.
             pi[:] = largest if step == 0 else np.minimum(pi * largest, _MOST_PI)
             inverses[:] = 0.0

@@ -235,9 +235,8 @@ class NegativeEnds:
         self._sums: Array | None = None
         # Running sums in this order, so that a draw by weight is a binary search in them.
         if self._weights is not None:
-            self._sums = np.cumsum(
-                self._weights if self._order is None else self._weights[self._order]
-            )
+            in_order = self._weights if self._order is None else self._weights[self._order]
+            self._sums = np.cumsum(in_order)
 
     def draw(
         self, count: int, key: int, until: Tensor | None = None, since: Tensor | None = None
@@ -278,7 +277,9 @@ class NegativeEnds:
             weighted.uniform_places(np.uint64(key), begins, ends, places)
         else:
             weighted.weighted_places(np.uint64(key), begins, ends, self._sums, places)
-        return torch.from_numpy(places if self._order is None else self._order[places])
+        if self._order is not None:
+            places = self._order[places]
+        return torch.from_numpy(places)
 
     @property
     def chances(self) -> Tensor:
@@ -293,10 +294,9 @@ class NegativeEnds:
     @cached_property
     def _identity(self) -> tuple[int, str]:
         # By content, so that two loaders with equal weights can share a cache.
-        parts = [
-            hashlib.blake2b(b"" if a is None else a.data)
-            for a in (self._weights, self._order, self._times)
-        ]
+        arrays = (self._weights, self._order, self._times)
+        contents = [b"" if array is None else array.data for array in arrays]
+        parts = [hashlib.blake2b(content) for content in contents]
         return self.num_nodes, "-".join(part.hexdigest()[:16] for part in parts)
 
     def __eq__(self, other: object) -> bool:

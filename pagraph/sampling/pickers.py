@@ -50,7 +50,8 @@ class UniformPicker:
                 and len(counters) > 0
                 and int(degrees.max()) > self.fanout
             )
-            seen = hop.scratch.hash_set(set_slots(self.fanout if is_needed else 1))
+            picks = self.fanout if is_needed else 1
+            seen = hop.scratch.hash_set(set_slots(picks))
             _cpu.pick_distinct(counters, starts, degrees, offsets, hop.key, seen, positions)
         return edges
 
@@ -141,14 +142,15 @@ class WeightedPicker:
         """Draw by weight among the edges of positive weight."""
         from .kernels import weighted
 
-        starts, degrees, offsets = rows = measure_rows(hop, self.fanout, self.replace)
+        rows = measure_rows(hop, self.fanout, self.replace)
+        _, degrees, offsets = rows
         edges = hop.edges(offsets)
         # Room for the keys of one row; rows up to the fan-out need none.
         most = min(self.fanout, int(degrees.max(initial=0)))
-        scratch = weighted_scratch(hop.scratch, len(starts), int(offsets[-1]), most)
+        scratch = weighted_scratch(hop.scratch, len(degrees), int(offsets[-1]), most)
         weighted.pick_weighted(
             hop.counters,
-            *rows,
+            rows,
             hop.key,
             self.replace,
             (values, *self.weights.tables()),
@@ -232,9 +234,8 @@ class TimedPicker:
         """The time that each vertex's edges must be above; empty if there is no such limit."""
         if hop.since is not None:
             return hop.since
-        since = hop.scratch.array(
-            "since", len(hop.frontier) if self.times.has_missing else 0, np.int64
-        )
+        count = len(hop.frontier) if self.times.has_missing else 0
+        since = hop.scratch.array("since", count, np.int64)
         since.fill(MISSING)
         return since
 

@@ -168,7 +168,7 @@ class FanoutHops:
         None if a fan-out is below ``least`` (-1 takes all neighbours) or above
         ``MOST_SMALL_FANOUT``, or if a hop does not name an edge type.
         """
-        edge_types = graph.types[1]
+        edge_types = graph.types.edges
         try:
             fanouts = [
                 [sampler.fanout(hop, etype) for etype in edge_types]

@@ -29,7 +29,7 @@ from .sampler import (
 from .times import EdgeTimes, as_window, edge_times
 from .tree_batch import TimedEdges, sample_trees
 from .trees import TreeTimes, TreeVertices, check_time_fields, edges_in_trees
-from .uniform_batch import WeightedEdges, uniform_subgraph
+from .uniform_batch import WeightedEdges, sample_at_once
 
 if TYPE_CHECKING:
     from ..graph.graph import EdgeType, Graph
@@ -206,7 +206,8 @@ class SubgraphSampler(FanoutSampler):
         """
         # The fastest first: all hops in one call; None if that is not possible.
         if seed_times is None and not self.disjoint:
-            whole = uniform_subgraph(self, graph, seeds, key, dtype, pools, field)
+            whole: Subgraph | None
+            whole = sample_at_once(self, graph, seeds, key, dtype, pools, field)
             if whole is not None:
                 return whole
         by_type = seeds_by_type(graph, seeds)
@@ -400,14 +401,15 @@ class SubgraphRun(BatchRun):
         for index, etype in enumerate(self.graph.edge_types):
             src_type, _, dst_type = etype
             frontier, trees = frontiers[dst_type]
+            # Random numbers by vertex and tree, so that a vertex draws independently in each.
+            drawn_as = None if trees is None else found[dst_type]
             hop = self.hop(
                 number,
                 index,
                 frontier,
                 torch.int32,  # large enough for local ids
                 HopMemory(self.scratch, ("hop", number, index)),
-                # Random numbers by vertex and tree, so that a vertex draws independently in each.
-                drawn_as=None if trees is None else found[dst_type],
+                drawn_as=drawn_as,
                 **self._limits(etype, trees),
             )
             edges = self.sampler.pick(self.graph, hop, number, etype, self.field)
@@ -500,9 +502,10 @@ class SubgraphRun(BatchRun):
         edge_index, ids = self.pools(("edges", etype)).take_many(*specs)
         src, dst = edge_index.numpy()
         csc = self.graph.adjacency(sampler.edge_dir, etype).scattered
-        edge_ids = edge_ids_of(csc)
         are_ids = etype in self._identified
-        edge_ids = edge_ids[:0] if are_ids else edge_ids
+        edge_ids = edge_ids_of(csc)
+        if are_ids:
+            edge_ids = edge_ids[:0]
         for (first_dst, edges), at in zip(hops, ends, strict=False):
             if csc.pages is not None and not are_ids:
                 csc.pages.need_ids(edges.positions.numpy())

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from ..graph.minibatch import SampledEdges, Subgraph
 from ..system.arrays import Array, Int64Array
-from .hop import FIRST_ROOM, Scratch, raise_bad_row, raise_bad_source
+from .hop import FIRST_ROOM, Scratch, raise_reported
 from .sampler import FanoutHops
 from .times import MISSING
 from .trees import TreeTimes, check_time_fields
@@ -72,7 +72,7 @@ class TimedEdges:
         """The times of the edge types that any hop draws from; raises as ``sample``."""
         name = sampler.time or ""
         dtypes = check_time_fields(graph, name, field, sampler.time_window)
-        edge_types = graph.types[1]
+        edge_types = graph.types.edges
         drawn = hops.fanouts.any(0).tolist()
         known: dict[int, EdgeTimes] = {}
         for place, etype in enumerate(edge_types):
@@ -159,14 +159,13 @@ def sample_trees(
     Raises:
         FormatError: The graph's arrays point outside the graph (a damaged file).
     """
-    from .kernels import batch, tree_batch
+    from .kernels import tree_batch
 
     hops, of_edges, of_trees = timed
     edges = edges_for_kernels(sampler, graph)
     node_types, edge_types, sizes = graph.types
     if edges is None or not can_hold(dtype, sizes):
         return None
-    held, csc, like, like_ids = edges
     all_seeds, begins = _together([seeds.get(ntype) for ntype in node_types])
     total = len(all_seeds)
     seeded = tuple([begin < end for begin, end in pairwise(begins)])
@@ -175,6 +174,11 @@ def sample_trees(
     if grouped and total * len(runs) > _MOST_BOUNDS:
         grouped = False
         runs = _runs_of(hops, seeded, grouped)
+    in_group = 0
+    num_groups = 1
+    if grouped:
+        in_group = _NODES_IN_GROUP if weighted is None else _WEIGHTED_IN_GROUP
+        num_groups = total
     if of_edges is None or of_trees is None:
         trees_of = np.arange(total)
         times = np.zeros((len(edge_types), 4), np.int64), _UNTIMED, np.empty((1, 0), np.int64)
@@ -182,47 +186,21 @@ def sample_trees(
         trees_of = of_trees.of_seeds.numpy()
         times = of_edges.table, of_edges.like, of_edges.limits(of_trees)
     scratch = Scratch.of_this_thread()
-    num_groups = total if grouped else 1
     bounds = scratch.array("tree bounds", 4 * len(runs) * num_groups, np.int64)
     bounds = bounds.reshape(-1, max(1, len(runs)), 4)
     shape = hops.ends, np.array(sizes, dtype=np.int64), hops.fanouts, runs
-    in_group = _NODES_IN_GROUP if weighted is None else _WEIGHTED_IN_GROUP
-    random = np.uint64(key % 2**64)
+    way = sampler.replace, sampler.latest, np.uint64(key % 2**64), in_group
     roots = all_seeds, np.array(begins), trees_of, dtype.itemsize
     counts = len(node_types), len(edge_types), len(runs)
-    while True:
-        report = np.zeros(_report_size(hops, counts), dtype=np.int64)
-        memory = _memory(scratch, counts, hops, like.dtype)
-        if memory is None:
-            scratch.tree_room = FIRST_ROOM  # the next batch may be a small one
-            return None
-        weights = None
-        if weighted is not None:
-            weights = weighted.for_kernels(memory[0] + 1, memory[0], hops)
-        tree_batch.sample_trees(
-            csc,
-            like,
-            like_ids,
-            *times,
-            *shape,
-            sampler.replace,
-            sampler.latest,
-            in_group if grouped else 0,
-            random,
-            weights,
-            *roots,
-            *memory,
-            bounds,
-            report,
-        )
-        if report[0] != tree_batch.FULL:
-            break
-        scratch.tree_room = 1 << max(scratch.tree_room, int(report[1])).bit_length()
+    # Without the owners, which are held here until the kernels have run.
+    given = edges[1:], times, shape, way
+    drawn = _draw(scratch, hops, counts, weighted, given, roots, bounds)
+    if drawn is None:
+        return None
+    report, memory = drawn
     found: list[int] = report.tolist()
-    if found[0] == batch.BAD_ROW:
-        raise_bad_row(found[1])
-    if found[0] == batch.BAD_SOURCE:
-        raise_bad_source(found[1], sizes[hops.ends[found[2], 0]])
+    if found[0]:
+        raise_reported(found, hops.ends, sizes)
     nbytes = -(-found[3] // 8) * 8  # whole int64 words
     pool = FRESH if pools is None else pools("batch")
     whole = pool.take((nbytes,), torch.uint8)
@@ -230,8 +208,51 @@ def sample_trees(
     longs = whole.view(torch.int64)
     out = ids.numpy(), longs.numpy()
     tree_batch.put_trees(*shape, memory[0], *memory[-2:], bounds, report, *out)
-    del held  # the kernels read its memory by address
     return _subgraph(graph, seeds, found, (ids, longs))
+
+
+def _draw(
+    scratch: Scratch,
+    hops: FanoutHops,
+    counts: tuple[int, int, int],
+    weighted: WeightedEdges | None,
+    given: tuple[Any, Any, Any, Any],
+    roots: tuple[Any, ...],
+    bounds: Any,
+) -> tuple[Int64Array, Any] | None:
+    """Run the kernel ``sample_trees`` in memory that has room for the batch.
+
+    Args:
+        scratch: This thread's scratch.
+        hops: The hops.
+        counts: Numbers of vertex types, edge types and runs.
+        weighted: The edges' weights; None: uniform.
+        given: The kernel's arguments up to ``way``.
+        roots, bounds: See the kernel.
+
+    Returns:
+        The kernel's ``report`` and ``memory``; None if the batch would need too much.
+    """
+    from .kernels import tree_batch
+
+    num_types, num_edge_types, _ = counts
+    num_hops = len(hops.fanouts)
+    # Counts before and after each hop, then two parts of the result for each type.
+    length = _REPORT + (num_hops + 3) * num_types + (num_hops + 2) * num_edge_types
+    like = given[0][1]
+    while True:
+        memory = _memory(scratch, counts, hops, like.dtype)
+        if memory is None:
+            scratch.tree_room = FIRST_ROOM  # the next batch may be a small one
+            return None
+        weights = None
+        if weighted is not None:
+            weights = weighted.for_kernels(memory[0] + 1, memory[0], hops)
+        report = np.zeros(length, dtype=np.int64)
+        tree_batch.sample_trees(*given, weights, roots, memory, bounds, report)
+        if report[0] != tree_batch.FULL:
+            return report, memory
+        scratch.tree_room = 1 << max(scratch.tree_room, int(report[1])).bit_length()
 
 
 def _together(given: Sequence[Tensor | None]) -> tuple[Int64Array, list[int]]:
@@ -243,13 +264,6 @@ def _together(given: Sequence[Tensor | None]) -> tuple[Int64Array, list[int]]:
         if ids is not None:
             together[begin : begin + count] = ids.numpy()
     return together, begins
-
-
-def _report_size(hops: FanoutHops, counts: tuple[int, int, int]) -> int:
-    """Length of the kernels' ``report``."""
-    num_types, num_edge_types, _ = counts
-    num_hops = len(hops.fanouts)
-    return _REPORT + (num_hops + 3) * num_types + (num_hops + 2) * num_edge_types
 
 
 def _subgraph(

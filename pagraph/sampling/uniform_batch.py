@@ -7,11 +7,11 @@ Results are bit-identical to sampling hop by hop. The functions return None for 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache, partial
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -28,7 +28,7 @@ from ..graph.minibatch import (
 )
 from ..seeds.keys import Renewal
 from ..system.buffers import BufferPool
-from .hop import SHARES_NONE, Scratch, raise_bad_row, raise_bad_source
+from .hop import SHARES_NONE, Scratch, raise_reported
 from .pickers import NO_WEIGHTS, weighted_scratch
 from .sampler import seeds_by_type
 
@@ -72,24 +72,26 @@ _VARIES = 2**20
 FRESH = BufferPool(max_free=0)
 
 
-def uniform_blocks(
-    sampler: HopSampler,
+def _as_blocks(
     graph: Graph,
     seeds: Tensor | Mapping[str, Tensor],
-    key: int,
-    dtype: torch.dtype | None,
-    pools: BufferPools | None,
-    field: EdgeField | None = None,
-) -> MiniBatch | HeteroMiniBatch | None:
-    """The blocks of a batch whose hops expand all known vertices; see ``BlockSampler.sample``.
+    ids: Tensor,
+    places: Tensor,
+    counts: list[int],
+    edges: list[int],
+    parts: list[int],
+) -> MiniBatch | HeteroMiniBatch:
+    """The blocks that the kernels wrote.
 
-    None if the kernels cannot draw it.
+    Args:
+        graph, seeds: See ``BlockSampler.sample``.
+        ids: The memory that has them, as ids.
+        places: The same memory, as positions.
+        counts: Number of nodes of each type before the first hop and after each.
+        edges: Number of edges of each hop and edge type.
+        parts: The first element of each part.
     """
-    drawn = _draw(sampler, graph, seeds, key, dtype, pools, field)
-    if drawn is None:
-        return None
     node_types, edge_types, _ = graph.types
-    ids, places, counts, edges, parts = drawn
     num_types = len(node_types)
     num_edge_types = len(edge_types)
     nodes = [
@@ -129,25 +131,20 @@ def uniform_blocks(
     return HeteroMiniBatch(dict(seeds), made, dict(zip(node_types, nodes, strict=True)))
 
 
-def uniform_subgraph(
-    sampler: HopSampler,
+def _as_subgraph(
     graph: Graph,
     seeds: Tensor | Mapping[str, Tensor],
-    key: int,
-    dtype: torch.dtype | None,
-    pools: BufferPools | None,
-    field: EdgeField | None = None,
-) -> Subgraph | None:
-    """The subgraph of a batch whose hops expand what the previous hop found; see
-    ``SubgraphSampler.sample``.
+    ids: Tensor,
+    longs: Tensor,
+    counts: list[int],
+    drawn: list[int],
+    parts: list[int],
+) -> Subgraph:
+    """The subgraph that the kernels wrote.
 
-    None if the kernels cannot draw it.
+    Args are those of :func:`_as_blocks`, but ``longs`` is the memory as edge ids.
     """
-    drawn = _draw(sampler, graph, seeds, key, dtype, pools, field)
-    if drawn is None:
-        return None
     node_types, edge_types, _ = graph.types
-    ids, longs, counts, drawn_edges, parts = drawn
     nodes = {}
     ends = {}
     edges = {}
@@ -158,16 +155,15 @@ def uniform_subgraph(
         nodes[ntype] = ids[begin : begin + known[-1]]
         ends[ntype] = known
     for t, etype in enumerate(edge_types):
-        hop_ends = [0, *accumulate(drawn_edges[t :: len(edge_types)])]
+        hop_ends = [0, *accumulate(drawn[t :: len(edge_types)])]
         total = hop_ends[-1]
         both = parts[part]
         edge_id = parts[part + 1]
         edge_index = ids[both : both + 2 * total].view(2, total)
         edges[etype] = SampledEdges(edge_index, longs[edge_id : edge_id + total], hop_ends)
         part += 2
-    return Subgraph(
-        {node_types[0]: seeds} if isinstance(seeds, Tensor) else dict(seeds), nodes, edges, ends
-    )
+    by_type = {node_types[0]: seeds} if isinstance(seeds, Tensor) else dict(seeds)
+    return Subgraph(by_type, nodes, edges, ends)
 
 
 @dataclass(frozen=True, eq=False)
@@ -192,7 +188,7 @@ class WeightedEdges:
 
         None if some are invalid, or if their dtypes differ: such batches are sampled hop by hop.
         """
-        edge_types = graph.types[1]
+        edge_types = graph.types.edges
         drawn = hops.fanouts.any(0).tolist()
         table = np.zeros((len(edge_types), 6), dtype=np.int64)
         likes: dict[Any, Any] = {}
@@ -226,7 +222,23 @@ class WeightedEdges:
             return None
         # The set has at least four slots per pick, so a quarter bounds the picks of one row.
         scratch = weighted_scratch(Scratch.of_this_thread(), rows, picks, hops.set_size >> 2)
-        return self.table, self.like, _NO_SUMS, _NO_GUIDE, scratch, SHARES_NONE
+        return self.table, self.like, _NO_SUMS, _NO_GUIDE, scratch
+
+
+class KernelEdges(NamedTuple):
+    """The edges of all types as kernels take them.
+
+    Attributes:
+        owners: Keep the arrays alive, which kernels read by their addresses.
+        csc: See the kernels.
+        like: An empty array of the ids' dtype.
+        like_ids: An empty array of the edge ids' dtype.
+    """
+
+    owners: list[CSC]
+    csc: Any
+    like: Any
+    like_ids: Any
 
 
 @dataclass(eq=False, slots=True)
@@ -247,9 +259,9 @@ class _Batch:
     seeds: list[Tensor | None]
     counts: list[int]
     dtype: torch.dtype
-    edges: tuple[list[CSC], Any, Any, Any]
+    edges: KernelEdges
     weights: WeightedEdges | None
-    room: _Room
+    room: _Layout
 
     @classmethod
     def of(
@@ -275,8 +287,8 @@ class _Batch:
             return None
         counts = [0 if ids is None else ids.shape[0] for ids in given]
         dtype = dtype or (seeds if isinstance(seeds, Tensor) else next(iter(seeds.values()))).dtype
-        limits = graph.types[2]
-        room = _Room.of(hops, rounded_up(tuple(counts)), limits, sampler.expands_once)
+        limits = graph.types.sizes
+        room = _Layout.of(hops, rounded_up(tuple(counts)), limits, sampler.expands_once)
         if not can_hold(dtype, limits) or room.edges > MOST_EDGES:
             return None
         if any([ids is not None and ids.dtype != dtype for ids in given]):
@@ -290,56 +302,49 @@ class _Batch:
         return cls(hops, given, counts, dtype, edges, weights, room)
 
 
-_BatchBuffer = tuple[Tensor, Tensor, list[int], list[int], list[int]]
-"""A batch in one buffer, and its layout: the buffer as ids; the same memory as positions or, for a
-subgraph, edge ids; the number of nodes of each type before the first hop and after each; the number
-of edges of each hop and edge type; and the first element of each part."""
-
-
-def _draw(
+def sample_at_once(
     sampler: HopSampler,
     graph: Graph,
     seeds: Tensor | Mapping[str, Tensor],
     key: int,
     dtype: torch.dtype | None,
     pools: BufferPools | None,
-    field: EdgeField | None,
-) -> _BatchBuffer | None:
-    """Run the kernels; None if they cannot draw the batch.
+    field: EdgeField | None = None,
+) -> Any:
+    """Sample a batch; None if the kernels cannot draw it.
 
     Calls few functions: for a small batch, each call costs as much as one pass of a kernel.
+
+    Args:
+        sampler: Draws the hops.
+        graph, seeds, key, dtype, pools, field: See ``BlockSampler.sample``.
+
+    Returns:
+        A subgraph if each hop expands what the previous one found, as ``SubgraphSampler.sample``
+        does; else blocks, as ``BlockSampler.sample`` does.
     """
     drawn = _Batch.of(sampler, graph, seeds, dtype, field)
     if drawn is None:
         return None
     hops = drawn.hops
     room = drawn.room
-    counts = drawn.counts
+    edges = drawn.edges
     once = sampler.expands_once
-    held, arrays, like, like_ids = drawn.edges
     batch = _kernels()
+    work, memory, bits, places = _memory(drawn)
     renewal = SHARES_NONE
-    work, memory, bits, places = _memory(room, drawn.dtype, like)
-    work[_REPORT : _REPORT + len(counts)] = counts
-    for begin, count, ids in zip(room.begins, counts, drawn.seeds, strict=True):
-        if ids is not None:
-            memory[0][begin : begin + count] = ids.numpy()
     if sampler.batch_dependency != 1:
         shared = Renewal.of(key, sampler.batch_dependency)
         key = shared.key
         renewal = shared.numbers
     weights = None
     if drawn.weights is not None:
-        # POSITIONS is where the positions of all edges begin, after the neighbours of the largest
-        # hop: so it is the maximum number of picks of a hop.
-        rows = room.division[batch.NUM_ROWS]
-        picks = room.division[batch.POSITIONS]
-        weights = drawn.weights.for_kernels(rows, picks, hops)
+        weights = drawn.weights.for_kernels(room.most_rows, room.most_picks, hops)
     shape = hops.fanouts, hops.ends, room.of_types, room.division
     random = np.uint64(key % 2**64)
     batch.draw(
-        arrays,
-        like,
+        edges.csc,
+        edges.like,
         *shape,
         hops.replace,
         once,
@@ -355,20 +360,23 @@ def _draw(
     if report[0]:
         # For a wrong seed, this raises an error with its type and value.
         seeds_by_type(graph, seeds)
-        if report[0] == batch.BAD_ROW:
-            raise_bad_row(report[1])
-        raise_bad_source(report[1], graph.types[2][hops.ends[report[2], 0]])
+        raise_reported(report, hops.ends, graph.types.sizes)
     nbytes = 1 << (report[3] - 1).bit_length() if report[3] < _VARIES else report[3]
-    whole = (FRESH if pools is None else pools("batch")).take((nbytes,), torch.uint8)
+    pool = FRESH if pools is None else pools("batch")
+    whole = pool.take((nbytes,), torch.uint8)
     of_nodes = whole.view(drawn.dtype)
-    others = whole.view(torch.int64 if once else held[0].indices.dtype)
+    place_dtype = torch.int64 if once else edges.owners[0].indices.dtype
+    others = whole.view(place_dtype)
     out = of_nodes.numpy(), others.numpy()
     if once:
-        batch.put_subgraph(arrays, like_ids, *shape, *memory, work, *out)
+        batch.put_subgraph(edges.csc, edges.like_ids, *shape, *memory, work, *out)
     else:
         batch.put_blocks(*shape, *memory, work, *out)
     edges_at, parts_at = room.reported_at
-    return (
+    as_batch = _as_subgraph if once else _as_blocks
+    return as_batch(
+        graph,
+        seeds,
         of_nodes,
         others,
         report[_REPORT:edges_at],
@@ -377,25 +385,33 @@ def _draw(
     )
 
 
-def _memory(
-    room: _Room, dtype: torch.dtype, like: Any
-) -> tuple[Any, tuple[Any, Any, Any], Any, Any]:
-    """This thread's scratch arrays for a batch: ``work``; nodes, ids and local ids; sizes of the
-    hash tables in bits; and direct tables."""
+def _memory(drawn: _Batch) -> tuple[Any, tuple[Any, Any, Any], Any, Any]:
+    """This thread's scratch arrays for a batch, with its seeds.
+
+    Returns:
+        ``work``; nodes, ids and local ids; sizes of the hash tables in bits; and direct tables.
+    """
+    room = drawn.room
+    like = drawn.edges.like
     scratch = Scratch.of_this_thread()
     # Batches of one shape reuse the tuple, which saves a look-up by name for each array.
-    kind = room, dtype, like.dtype
+    kind = room, drawn.dtype, like.dtype
     of_batch = scratch.of_batch
     if of_batch is None or of_batch[0] != kind:
-        ids = (
-            scratch.array("batch nodes", room.nodes, NUMPY_IDS[dtype]),
+        arrays = (
+            scratch.array("batch nodes", room.nodes, NUMPY_IDS[drawn.dtype]),
             scratch.array("batch ids", room.ids, like.dtype),
             scratch.array("local ids", room.edges, _INT32),
         )
         work = scratch.array("batch", room.words, _INT64)
         bits = scratch.table_bits(len(room.begins))
-        of_batch = scratch.of_batch = kind, (work, ids, bits, scratch.places(room.places))
+        of_batch = scratch.of_batch = kind, (work, arrays, bits, scratch.places(room.places))
     memory: tuple[Any, tuple[Any, Any, Any], Any, Any] = of_batch[1]
+    work, (nodes, _, _), _, _ = memory
+    work[_REPORT : _REPORT + len(drawn.counts)] = drawn.counts
+    for begin, count, ids in zip(room.begins, drawn.counts, drawn.seeds, strict=True):
+        if ids is not None:
+            nodes[begin : begin + count] = ids.numpy()
     return memory
 
 
@@ -410,32 +426,27 @@ def _given(graph: Graph, seeds: Tensor | Mapping[str, Tensor]) -> list[Tensor | 
     elif not isinstance(seeds, Mapping):  # sampling hop by hop raises the error
         return None
     else:
-        given = [seeds.get(ntype) for ntype in graph.types[0]]
+        given = [seeds.get(ntype) for ntype in graph.types.nodes]
         count = len(seeds) or -1
     for ids in given:
-        if ids is not None:
-            if (
-                not isinstance(ids, Tensor)
-                or ids.ndim != 1
-                or not ids.is_cpu
-                or ids.dtype not in NUMPY_IDS
-            ):
-                return None
-            count -= 1
+        if ids is None:
+            continue
+        if not isinstance(ids, Tensor) or ids.ndim != 1:
+            return None
+        if not ids.is_cpu or ids.dtype not in NUMPY_IDS:
+            return None
+        count -= 1
     return None if count else given
 
 
-def edges_for_kernels(sampler: HopSampler, graph: Graph) -> tuple[list[CSC], Any, Any, Any] | None:
+def edges_for_kernels(sampler: HopSampler, graph: Graph) -> KernelEdges | None:
     """The edges of all types as the kernels take them.
 
     Not cached between batches: arrays move when a graph is shared with another process.
 
-    Returns:
-        The CSCs, to be kept alive while the kernels run; the kernels' ``csc``; and empty arrays of
-        the dtypes of edges and of edge ids. None if there are no edge types, if dtypes differ, or
-        if arrays are on disk or not contiguous.
+    None if there are no edge types, if dtypes differ, or if arrays are on disk or not contiguous.
     """
-    held = []
+    owners = []
     arrays = []
     dtypes = set()
     id_dtypes = set()
@@ -452,7 +463,7 @@ def edges_for_kernels(sampler: HopSampler, graph: Graph) -> tuple[list[CSC], Any
             address = ids.data_ptr()
             id_dtypes.add(ids.dtype)
         dtypes.add(indices.dtype)
-        held.append(csc)
+        owners.append(csc)
         arrays.append(
             (
                 indptr.data_ptr(),
@@ -466,7 +477,8 @@ def edges_for_kernels(sampler: HopSampler, graph: Graph) -> tuple[list[CSC], Any
     if len(dtypes) != 1 or len(id_dtypes) > 1:
         return None
     like = _LIKE[dtypes.pop()]
-    return held, np.array(arrays, dtype=_INT64), like, _LIKE[id_dtypes.pop()] if id_dtypes else like
+    like_ids = _LIKE[id_dtypes.pop()] if id_dtypes else like
+    return KernelEdges(owners, np.array(arrays, dtype=_INT64), like, like_ids)
 
 
 # Cached, as this and the next function are called for each batch, mostly with the same arguments.
@@ -487,7 +499,7 @@ def can_hold(dtype: torch.dtype, limits: tuple[int, ...]) -> bool:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class _Room:
+class _Layout:
     """Layout of the scratch memory for the largest batch of a shape; see the kernels' docstring.
 
     Attributes:
@@ -497,6 +509,8 @@ class _Room:
         division: The kernels' ``room``.
         reported: Length of the report at the beginning of ``work``.
         reported_at: Where in the report the edges by hop and type begin, and where the parts do.
+        most_rows: Maximum number of rows of a hop along one edge type.
+        most_picks: Maximum number of edges of a hop along one edge type.
         nodes: Length of the nodes of all types.
         ids: Length of ``ids``: neighbours of a hop, and positions of all edges.
         places: Length of the direct tables of all types.
@@ -509,6 +523,8 @@ class _Room:
     division: tuple[int, ...]
     reported: int
     reported_at: tuple[int, int]
+    most_rows: int
+    most_picks: int
     nodes: int
     ids: int
     places: int
@@ -518,14 +534,17 @@ class _Room:
     @lru_cache(maxsize=256)
     def of(
         hops: FanoutHops, num_seeds: tuple[int, ...], limits: tuple[int, ...], once: bool
-    ) -> _Room:
+    ) -> _Layout:
         """The layout for these numbers of seeds and of the graph's vertices (``limits``) by type.
 
         ``once``: See ``draw`` of the kernels.
         """
         known = list(num_seeds)
         frontier = list(num_seeds)
-        edges = rows = most_rows = most_drawn = 0
+        edges = 0
+        rows = 0
+        most_rows = 0
+        most_picks = 0
         for fanouts in hops.fanouts.tolist():
             found = [0] * len(limits)
             for (src, dst), fanout in zip(hops.ends.tolist(), fanouts, strict=True):
@@ -534,29 +553,16 @@ class _Room:
                 edges += drawn
                 rows += frontier[dst] + 1
                 most_rows = max(most_rows, frontier[dst])
-                most_drawn = max(most_drawn, drawn)
+                most_picks = max(most_picks, drawn)
             known = [
                 min(n + more, first + limit)
                 for n, more, first, limit in zip(known, found, num_seeds, limits, strict=True)
             ]
-            frontier = (
-                [min(more, limit) for more, limit in zip(found, limits, strict=True)]
-                if once
-                else known
-            )
-        of_types = []
-        nodes = 0
-        tables = 0
-        places = 0
-        for count, limit in zip(known, limits, strict=True):
-            in_place = limit <= _VERTICES_PER_NODE * count and places + limit <= _MOST_PLACES
-            of_types.append((limit, nodes, tables, places if in_place else -1))
-            # One more: kernels write a node before they know whether it is new.
-            nodes += count + 1
-            places += limit if in_place else 0
-            # At most half full, even for the largest batch.
-            tables += 0 if in_place else 1 << (2 * count + 15).bit_length()
-        of_types.append((0, nodes, tables, -1))
+            frontier = known
+            if once:
+                frontier = [min(more, limit) for more, limit in zip(found, limits, strict=True)]
+        of_types, places = _of_types(known, limits)
+        _, nodes, tables, _ = of_types[-1]
         num_hops, num_edge_types = hops.fanouts.shape
         parts = len(limits) + (2 * num_edge_types if once else 3 * num_edge_types * num_hops)
         edges_at = _REPORT + (num_hops + 1) * len(limits)
@@ -564,18 +570,47 @@ class _Room:
         reported = parts_at + parts
         offsets_at = reported + 3 * most_rows
         tables_at = offsets_at + rows + hops.set_size
-        return _Room(
+        return _Layout(
             edges,
             np.array(of_types, dtype=np.int64),
             [begin for _, begin, _, _ in of_types[:-1]],
-            (reported, most_rows, offsets_at, offsets_at + rows, tables_at, most_drawn),
+            (reported, most_rows, offsets_at, offsets_at + rows, tables_at, most_picks),
             reported,
             (edges_at, parts_at),
+            most_rows,
+            most_picks,
             nodes,
-            most_drawn + edges,
+            most_picks + edges,
             places,
             tables_at + tables,
         )
+
+
+def _of_types(
+    known: Sequence[int], limits: Sequence[int]
+) -> tuple[list[tuple[int, int, int, int]], int]:
+    """The rows of the kernels' ``of_types``, and the length of all direct tables.
+
+    Args:
+        known: Maximum number of nodes of each type.
+        limits: Number of the graph's vertices of each type.
+    """
+    rows = []
+    nodes = 0
+    tables = 0
+    places = 0
+    for count, limit in zip(known, limits, strict=True):
+        if limit <= _VERTICES_PER_NODE * count and places + limit <= _MOST_PLACES:
+            rows.append((limit, nodes, tables, places))
+            places += limit
+        else:
+            rows.append((limit, nodes, tables, -1))
+            # At most half full, even for the largest batch.
+            tables += 1 << (2 * count + 15).bit_length()
+        # One more: kernels write a node before they know whether it is new.
+        nodes += count + 1
+    rows.append((0, nodes, tables, -1))
+    return rows, places
 
 
 @cache

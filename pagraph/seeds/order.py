@@ -298,7 +298,8 @@ class DatasetOrder:
         """Shuffle the dataset if ``shuffle`` is set, and draw the sampling key."""
         if self.shuffle:
             self.dataset.shuffle()
-        return self.replan(epoch, random_key() if self.seed is None else None)
+        key = random_key() if self.seed is None else None
+        return self.replan(epoch, key)
 
     def replan(self, epoch: int, key: int | None = None) -> EpochPlan:
         """See :meth:`SeedOrder.replan`; does not shuffle the dataset."""

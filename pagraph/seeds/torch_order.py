@@ -61,7 +61,8 @@ def places_of(items: Any, count: int, *, name: str = "a sampler's items") -> Ten
     places = torch.as_tensor(items, dtype=torch.int64, device="cpu").reshape(-1)
     if len(places) == 0:
         return places
-    low, high = int(places.min()), int(places.max())
+    low = int(places.min())
+    high = int(places.max())
     if low < -count or high >= count:
         raise IndexError(f"{name} must be in [0, {count}), got {low if low < -count else high}")
     return places if low >= 0 else places.remainder(count)

@@ -344,7 +344,8 @@ class ReadCounters:
                 count = self._fields.get(key)
                 if count is None:
                     count = self._fields[key] = _Count()
-                rows, nbytes = count.rows, count.nbytes
+                rows = count.rows
+                nbytes = count.nbytes
                 rows[tier] = rows.get(tier, 0) + asked - served
                 nbytes[tier] = nbytes.get(tier, 0) + (asked - served) * row_bytes
                 if served:  # without hits no column of the cache in the tables

@@ -46,25 +46,27 @@ class Pages:
     def __init__(
         self, address: int, stride: int, row_bytes: int, num_rows: int, *, told: bool = True
     ) -> None:
-        self._place = address, stride, row_bytes, num_rows
+        self._address = address
+        self._stride = stride
+        self._row_bytes = row_bytes
+        self._num_rows = num_rows
+        # As kernels of single pages take it.
+        self._place = (address, stride, num_rows, mmap.PAGESIZE)
         self.told = told
         self.held: Array = np.empty(0, dtype=np.uint8)
 
     @property
     def num_pages(self) -> int:
         """Pages from the first row to the last."""
-        address, stride, row_bytes, num_rows = self._place
-        last = address + (num_rows - 1) * stride + row_bytes - 1
-        return int(last // mmap.PAGESIZE - address // mmap.PAGESIZE + 1)
+        last = self._address + (self._num_rows - 1) * self._stride + self._row_bytes - 1
+        return int(last // mmap.PAGESIZE - self._address // mmap.PAGESIZE + 1)
 
     @classmethod
     def of(cls, tensor: Tensor) -> Pages | None:
         """The pages of a 1-D or contiguous CPU tensor in a mapped file; None for one in memory."""
-        if (
-            tensor.numel() == 0
-            or tensor.device.type != "cpu"
-            or not address_on_disk(tensor.data_ptr())
-        ):
+        if tensor.numel() == 0 or tensor.device.type != "cpu":
+            return None
+        if not address_on_disk(tensor.data_ptr()):
             return None
         stride = tensor.stride(0) * tensor.element_size()
         return cls(tensor.data_ptr(), stride, tensor[0].nbytes, len(tensor))
@@ -73,16 +75,24 @@ class Pages:
         """Whether any of a sample of the rows is, or may be, not in memory."""
         from . import _paging
 
-        address, stride, _, num_rows = self._place
-        place = (address, stride, num_rows, mmap.PAGESIZE)
         state = np.zeros(1, dtype=np.uint8)
-        return bool(_paging.count_cold_runs(*place, rows, self.told, self.held, _SAMPLES, state))
+        runs = _paging.count_cold_runs(*self._place, rows, self.told, self.held, _SAMPLES, state)
+        return bool(runs)
 
     def ask(self, rows: Array, *, gap: int = GAP) -> None:
         """Request the pages of ascending rows, with gaps of at most ``gap`` pages; asynchronous."""
         from . import _paging
 
-        _paging.ask(*self._place, mmap.PAGESIZE, gap, _MOST, rows)
+        _paging.ask(
+            self._address,
+            self._stride,
+            self._row_bytes,
+            self._num_rows,
+            mmap.PAGESIZE,
+            gap,
+            _MOST,
+            rows,
+        )
 
     def need(self, starts: Array, lengths: Array, *, gap: int = 0) -> int:
         """Request the pages of runs of contiguous rows, unless a sample of the runs is in memory.
@@ -99,25 +109,23 @@ class Pages:
         """
         from . import _paging
 
-        address, stride, _, num_rows = self._place
-        place = (address, stride, num_rows, mmap.PAGESIZE)
-        state = np.zeros(1, dtype=np.uint8)
         if not self.are_cold(starts):
             return 0
-        pages = np.empty(_paging.count_pages(*place, starts, lengths), dtype=np.int64)
-        _paging.list_pages(*place, starts, lengths, pages)
+        pages = np.empty(_paging.count_pages(*self._place, starts, lengths), dtype=np.int64)
+        _paging.list_pages(*self._place, starts, lengths, pages)
         pages.sort()
-        cold = pages[
-            : _paging.keep_cold(address, mmap.PAGESIZE, pages, self.told, self.held, state)
-        ]
-        self.ask_pages(cold, gap=gap)
-        return len(cold)
+        state = np.zeros(1, dtype=np.uint8)
+        num_cold = _paging.keep_cold(
+            self._address, mmap.PAGESIZE, pages, self.told, self.held, state
+        )
+        self.ask_pages(pages[:num_cold], gap=gap)
+        return int(num_cold)
 
     def ask_pages(self, pages: Array, *, gap: int = 0) -> None:
         """Request ascending pages, numbered from the page of row 0 on; asynchronous."""
         from . import _paging
 
-        first = self._place[0] // mmap.PAGESIZE * mmap.PAGESIZE
+        first = self._address // mmap.PAGESIZE * mmap.PAGESIZE
         _paging.ask(
             first, mmap.PAGESIZE, mmap.PAGESIZE, self.num_pages, mmap.PAGESIZE, gap, _MOST, pages
         )

@@ -311,7 +311,8 @@ class _Trial:
         if self._takes_arrays and name in _BYTES:
             return _Call(_BYTES[name])
         if name in _TENSORS:
-            return _Call(self._tensor_of_dtype if name.endswith("v3") else self._tensor)
+            make = self._tensor_of_dtype if name.endswith("v3") else self._tensor
+            return _Call(make)
         if name == _WITH_ATTRIBUTES:
             return _Call(lambda make, kind, args, state: make(*args))
         if module in ("torch", "torch.storage") and last in _STORAGES:

@@ -89,7 +89,9 @@ def printable(text: str) -> str:
     >>> printable("user\x1b[2J")
     'user\\\\x1b[2J'
     """
-    return shortened(text if text.isprintable() else text.encode("unicode_escape").decode())
+    if not text.isprintable():
+        text = text.encode("unicode_escape").decode()
+    return shortened(text)
 
 
 def words_text(words: Sequence[str]) -> str:

@@ -50,12 +50,7 @@ def hop_by_hop(call):
 
 def in_one_call(sampler, graph, seeds, *arguments, **settings):
     """The batch; fails if it was sampled hop by hop."""
-    make = (
-        uniform_batch.uniform_subgraph
-        if isinstance(sampler, SubgraphSampler)
-        else uniform_batch.uniform_blocks
-    )
-    assert make(sampler, graph, seeds, 0, None, None) is not None
+    assert uniform_batch.sample_at_once(sampler, graph, seeds, 0, None, None) is not None
     return sampler.sample(graph, seeds, *arguments, **settings)
 
 
@@ -138,12 +133,12 @@ def numbered(*, by_places):
         uniform_batch._MOST_PLACES,
         uniform_batch._MOST_PLACES if by_places else -1,
     )
-    uniform_batch._Room.of.cache_clear()
+    uniform_batch._Layout.of.cache_clear()
     try:
         yield
     finally:
         uniform_batch._MOST_PLACES = most
-        uniform_batch._Room.of.cache_clear()
+        uniform_batch._Layout.of.cache_clear()
 
 
 @settings(max_examples=150, deadline=None)
@@ -231,9 +226,11 @@ def test_weights_of_several_types_equal_sampling_hop_by_hop(
     options = {}
     if of_user:
         options["field"] = lambda etype, name: graph.edge_fields(etype).get(name)
-    make = uniform_batch.uniform_subgraph if once else uniform_batch.uniform_blocks
     with numbered(by_places=by_places):
-        assert make(sampler, graph, seeds, 0, None, None, **options) is not None
+        assert (
+            uniform_batch.sample_at_once(sampler, graph, seeds, 0, None, None, **options)
+            is not None
+        )
         batch = sampler.sample(graph, seeds, key, **options)
     assert flat(batch) == flat(hop_by_hop(lambda: sampler.sample(graph, seeds, key)))
 
@@ -297,7 +294,7 @@ def test_one_sampler_of_weights_for_two_graphs_in_turn(sampler):
 
 def test_weights_of_several_dtypes_are_sampled_hop_by_hop():
     graph, seeds = weighted_types((torch.float32, torch.float64)), {"a": torch.arange(20)}
-    assert uniform_batch.uniform_blocks(WEIGHTED[0], graph, seeds, 0, None, None) is None
+    assert uniform_batch.sample_at_once(WEIGHTED[0], graph, seeds, 0, None, None) is None
     alike = weighted_types((torch.float64, torch.float64))
     for etype in graph.edge_types:
         alike.set_field("w", graph.edge_fields(etype)["w"].double(), edge_type=etype)
@@ -499,7 +496,7 @@ def test_damaged_arrays_are_the_same_error(make, dtype, indptr, indices):
     with pytest.raises(FormatError) as got:
         sampler.sample(graph, seeds)
     assert str(got.value) == str(expected.value)
-    assert got.traceback[-2].name == "_draw"
+    assert got.traceback[-2].name == "raise_reported"
 
 
 def test_an_id_that_only_narrowing_would_make_right_is_damage():
@@ -588,12 +585,10 @@ class Others(NeighborSampler):
     ],
 )
 def test_what_is_sampled_hop_by_hop(sampler):
-    make = (
-        uniform_batch.uniform_subgraph
-        if isinstance(sampler, SubgraphSampler)
-        else uniform_batch.uniform_blocks
+    assert (
+        uniform_batch.sample_at_once(sampler, random_graph(), torch.arange(50), 0, None, None)
+        is None
     )
-    assert make(sampler, random_graph(), torch.arange(50), 0, None, None) is None
 
 
 def random_graph(n=200, m=3000):

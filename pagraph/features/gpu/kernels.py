@@ -19,6 +19,74 @@ import triton
 import triton.language as tl
 
 
+@triton.jit
+def _rotated(
+    word,
+    rows,
+    source,
+    missed,
+    STRIDE: tl.constexpr,
+    LEAD: tl.constexpr,
+    LINE: tl.constexpr,
+    TOTAL: tl.constexpr,
+):
+    """The words of missed rows, each row rotated within its ``TOTAL`` words by its distance from
+    the begin of a line; see :func:`gather_rows`."""
+    turn = (source * STRIDE + LEAD) % LINE
+    turn = tl.where(missed, turn, 0).to(tl.int32)
+    word = (word + (TOTAL - turn)[:, None]) % TOTAL
+    # Words that a lane reads at once, 16 bytes.
+    GROUP: tl.constexpr = 128 // rows.dtype.element_ty.primitive_bitwidth
+    if STRIDE % GROUP == 0 and LEAD % GROUP == 0 and TOTAL % GROUP == 0:
+        # Triton 3.9 does not find this out itself.
+        word = tl.max_contiguous(tl.multiple_of(word, [1, GROUP]), [1, GROUP])
+    return word
+
+
+@triton.jit
+def _scales(
+    far,
+    missed,
+    near,
+    hit,
+    HEAD: tl.constexpr,
+    HAS_ROWS: tl.constexpr,
+    HAS_CACHE: tl.constexpr,
+    BLOCK_ROWS: tl.constexpr,
+):
+    """The scales of int8 rows, float32; ``far`` and ``near`` are their addresses in ``rows`` and in
+    the cache. Read byte by byte, since rows of 4 + d bytes are not aligned."""
+    bits = tl.zeros([BLOCK_ROWS], dtype=tl.int32)
+    for k in range(HEAD):
+        part = tl.zeros([BLOCK_ROWS], dtype=tl.int32)
+        if HAS_ROWS:
+            part = tl.load(far + k, mask=missed, other=0).to(tl.int32)
+        if HAS_CACHE:
+            part += tl.load(near + k, mask=hit, other=0).to(tl.int32)
+        bits |= part << (8 * k)
+    return bits.to(tl.float32, bitcast=True)
+
+
+@triton.jit
+def _end_of(part: tl.constexpr, end0, end1, end2, end3, end4, end5, end6, end7):
+    """The end of a part of the ids."""
+    if part == 0:
+        return end0
+    if part == 1:
+        return end1
+    if part == 2:
+        return end2
+    if part == 3:
+        return end3
+    if part == 4:
+        return end4
+    if part == 5:
+        return end5
+    if part == 6:
+        return end6
+    return end7
+
+
 @triton.jit(
     do_not_specialize=["count", "num_rows", "num_cached", "limit", "begin"]
     + [f"end{part}" for part in range(8)]
@@ -120,16 +188,7 @@ def gather_rows(
             missed = missed & (source >= 0) & (source < limit)
         word = column * BLOCK_WORDS + tl.arange(0, BLOCK_WORDS)[None, :]
         if HAS_ROWS and LINE > 1:
-            # Rotate each row within its tiles by its distance from the begin of a line.
-            TOTAL: tl.constexpr = COLUMNS * BLOCK_WORDS
-            turn = (source * STRIDE + LEAD) % LINE
-            turn = tl.where(missed, turn, 0).to(tl.int32)
-            word = (word + (TOTAL - turn)[:, None]) % TOTAL
-            # Words that a lane reads at once, 16 bytes.
-            GROUP: tl.constexpr = 128 // rows.dtype.element_ty.primitive_bitwidth
-            if STRIDE % GROUP == 0 and LEAD % GROUP == 0 and TOTAL % GROUP == 0:
-                # Triton 3.9 does not find this out itself.
-                word = tl.max_contiguous(tl.multiple_of(word, [1, GROUP]), [1, GROUP])
+            word = _rotated(word, rows, source, missed, STRIDE, LEAD, LINE, COLUMNS * BLOCK_WORDS)
         in_row = word < WIDTH
         # Two loads, each lane doing one of them. Triton 3.9 would not know the alignment of a
         # pointer that is selected by tl.where.
@@ -155,41 +214,23 @@ def gather_rows(
         if BRAIN:  # the upper half of a float32
             value = ((value.to(tl.int32) & 0xFFFF) << 16).to(tl.float32, bitcast=True)
         if HEAD > 0:
-            # The scale is read byte by byte, since rows of 4 + d bytes are not aligned.
-            bits = tl.zeros([BLOCK_ROWS], dtype=tl.int32)
-            for k in range(HEAD):
-                part = tl.zeros([BLOCK_ROWS], dtype=tl.int32)
-                if HAS_ROWS:
-                    part = tl.load(rows + source * STRIDE + k, mask=missed, other=0).to(tl.int32)
-                if HAS_CACHE:
-                    part += tl.load(cached + slot * (WIDTH + HEAD) + k, mask=hit, other=0).to(
-                        tl.int32
-                    )
-                bits |= part << (8 * k)
-            value = (
-                value.to(tl.int8, bitcast=True).to(tl.float32)
-                * bits.to(tl.float32, bitcast=True)[:, None]
+            scale = _scales(
+                rows + source * STRIDE,
+                missed,
+                cached + slot * (WIDTH + HEAD),
+                hit,
+                HEAD,
+                HAS_ROWS,
+                HAS_CACHE,
+                BLOCK_ROWS,
             )
+            value = value.to(tl.int8, bitcast=True).to(tl.float32) * scale[:, None]
         target = out + ((place * WIDTH)[:, None] + word)
         tl.store(target, value.to(out.dtype.element_ty), mask=written[:, None] & in_row)
+        # At the end, so that nothing waits for it.
         low = begin
-        for part in tl.static_range(PARTS):  # at the end, so that nothing waits for it
-            if part == 0:
-                high = end0
-            elif part == 1:
-                high = end1
-            elif part == 2:
-                high = end2
-            elif part == 3:
-                high = end3
-            elif part == 4:
-                high = end4
-            elif part == 5:
-                high = end5
-            elif part == 6:
-                high = end6
-            else:
-                high = end7
+        for part in tl.static_range(PARTS):
+            high = _end_of(part, end0, end1, end2, end3, end4, end5, end6, end7)
             served = tl.sum((hit & (place >= low) & (place < high)).to(tl.int32), axis=0)
             tl.atomic_add(
                 hits + part, served.to(tl.int64), mask=(served > 0) & (column == 0), sem="relaxed"

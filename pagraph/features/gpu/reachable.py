@@ -115,29 +115,22 @@ def gather(
     head, width, word, target = _units(out, rows, cache, decoding)
     # The kernel needs a pointer for each argument, but reads it only with its HAS_ flag.
     unused = ids
-    slots = near = far = table = unused
-    num_cached = count = 0
-    from_host = False
-    if cache is not None:
-        assert cache.device_slots is not None
-        slots = cache.device_slots
-        near = _words(cache.rows, word, decoding)
-        num_cached = len(cache)
-    if rows is not None:
-        far = _words(rows.memory, word, decoding)
-        count = rows.count
-        from_host = rows.memory.device.type == "cpu"
-        if rows.table is not None:
-            table = rows.table
+    slots, near, far, table = (
+        unused if tensor is None else tensor for tensor in _read_by(rows, cache, word, decoding)
+    )
     ends, hits = ((), unused) if counting is None else counting
 
     constants = _constants(head, width, word, rows, cache, decoding)
     asked = ids.shape[0]
-    programs, steps = _grid(asked, constants, from_host=from_host)
+    programs, steps = _grid(asked, constants, from_host=_are_on_host(rows))
     far_bytes = (asked if missed is None else missed) * (head + width) * word
-    order = _order(ids, num_rows) if _worth_ordering(rows, far_bytes) else None
+    order = unused
+    has_order = _worth_ordering(rows, far_bytes)
+    if has_order:
+        order = _order(ids, num_rows)
     for first in range(0, max(1, len(ends)), MOST_PARTS):  # one launch for up to seven hops
         parts = ends[first : first + MOST_PARTS]
+        begin = ends[first - 1] if first else 0
         launch(
             kernels.gather_rows,
             programs,
@@ -145,25 +138,63 @@ def gather(
             asked,
             num_rows,
             slots,
-            num_cached,
+            0 if cache is None else len(cache),
             near,
             far,
             table,
-            count,
+            0 if rows is None else rows.count,
             target,
             hits[first:],
-            unused if order is None else order,
-            ends[first - 1] if first else 0,
+            order,
+            begin,
             *parts,
             *[0] * (MOST_PARTS - len(parts)),
             PARTS=len(parts),
-            HAS_ORDER=order is not None,
+            HAS_ORDER=has_order,
             LEAVE=leave,
             STEPS=steps,
             **constants,
             # Tiles overlap with those of other programs, so no software pipelining is needed.
             num_stages=1,
         )
+
+
+class _Read(NamedTuple):
+    """What a kernel reads; None for what there is not.
+
+    Attributes:
+        slots: The cache's table.
+        near: Words of the cached rows.
+        far: Words of all rows.
+        table: The table of all rows.
+    """
+
+    slots: Tensor | None
+    near: Tensor | None
+    far: Tensor | None
+    table: Tensor | None
+
+
+def _read_by(
+    rows: ReachableRows | None, cache: FeatureCache | None, word: int, decoding: Decoding | None
+) -> _Read:
+    """What a kernel reads in words of ``word`` bytes; see :func:`gather`."""
+    slots = None
+    near = None
+    far = None
+    table = None
+    if cache is not None:
+        assert cache.device_slots is not None
+        slots = cache.device_slots
+        near = _words(cache.rows, word, decoding)
+    if rows is not None:
+        far = _words(rows.memory, word, decoding)
+        table = rows.table
+    return _Read(slots, near, far, table)
+
+
+def _are_on_host(rows: ReachableRows | None) -> bool:
+    return rows is not None and rows.memory.device.type == "cpu"
 
 
 def _constants(
@@ -229,28 +260,20 @@ class Reach:
     ) -> Reach:
         """How rows like those of ``out``, an empty tensor, are read; see :func:`gather`."""
         head, width, word, target = _units(out, rows, cache, decoding)
-        slots = cached = num_cached = far = table = count = 0
-        words = target.dtype
-        wide_table = False
-        if cache is not None:
-            assert cache.device_slots is not None
-            slots = cache.device_slots.data_ptr()
-            near = _words(cache.rows, word, decoding)
-            cached, words, num_cached = near.data_ptr(), near.dtype, len(cache)
-        if rows is not None:
-            memory = _words(rows.memory, word, decoding)
-            far, words, count = memory.data_ptr(), memory.dtype, rows.count
-            if rows.table is not None:
-                table = rows.table.data_ptr()
-                wide_table = rows.table.dtype == torch.int64
+        read = _read_by(rows, cache, word, decoding)
+        slots, cached, far, table = (0 if part is None else part.data_ptr() for part in read)
+        num_cached = 0 if cache is None else len(cache)
+        count = 0 if rows is None else rows.count
+        # Of one dtype, wherever they are.
+        stored = next((part for part in (read.near, read.far) if part is not None), target)
         layout = Layout(
             num_rows,
             out.dtype,
             tuple(out.shape[1:]),
             target.dtype,
-            words,
-            wide_table,
-            rows is not None and rows.memory.device.type == "cpu",
+            stored.dtype,
+            read.table is not None and read.table.dtype == torch.int64,
+            _are_on_host(rows),
             cached % _VECTOR == 0,
             far % _VECTOR == 0,
             (head + width) * word,
@@ -324,6 +347,7 @@ def gather_placed(
     constants = dict(layout.constants)
     programs, steps = _grid(capacity, constants, from_host=layout.from_host)
     ids_at, id_dtype = padded_ids or (-1, ids.dtype)
+    table_dtype = torch.int64 if layout.wide_table else torch.int32
     launch(
         kernels.gather_placed,
         programs,
@@ -342,7 +366,7 @@ def gather_placed(
         ID=_triton_type(id_dtype),
         OUT_WORD=_triton_type(layout.out_words),
         WORD=_triton_type(layout.words),
-        TABLE=_triton_type(torch.int64 if layout.wide_table else torch.int32),
+        TABLE=_triton_type(table_dtype),
         CACHED_ALIGNED=layout.cached_aligned,
         FAR_ALIGNED=layout.far_aligned,
         PARTS=parts,
@@ -389,7 +413,8 @@ def _worth_ordering(rows: ReachableRows | None, nbytes: int) -> bool:
 def _order(ids: Tensor, num_rows: int) -> Tensor:
     """The order that sorts the ids."""
     # A radix sort takes half the passes with int32.
-    return (ids if num_rows > _MOST_INT32 else ids.int()).argsort()
+    keys = ids if num_rows > _MOST_INT32 else ids.int()
+    return keys.argsort()
 
 
 def _units(

@@ -12,10 +12,10 @@ from torch import Tensor
 from ...accelerator.triton_kernels import launch
 from .state import (
     ROW,
+    ComingSizes,
     Part,
     Plan,
     Room,
-    Sizes,
     Step,
     blocks_of,
     lengths,
@@ -60,7 +60,7 @@ class _Table(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class _Drawn:
+class _StepEdges:
     """The edges of one step, in buffers that may be longer.
 
     Attributes:
@@ -119,7 +119,7 @@ class DeviceRun:
             seeds_at: State word where the seeds begin. Default: right after sizes and keys.
         """
         self._state = state
-        self._drawn = list[_Drawn]()
+        self._drawn = list[_StepEdges]()
         self._made = 0
         begin = self.plan.words if seeds_at is None else seeds_at
         # There are at most as many trees as seeds. Their limits follow the seeds.
@@ -133,7 +133,8 @@ class DeviceRun:
         for number, most in enumerate(self._room.needs()):
             num_nodes = len(self.topology.tables[number])
             is_narrow = num_nodes <= _MOST_PLACES and not self.plan.trees
-            nodes = self._whole(most, self._dtype if is_narrow else torch.int64)
+            node_dtype = self._dtype if is_narrow else torch.int64
+            nodes = self._whole(most, node_dtype)
             self._nodes.append(nodes)
             table = self._table(number, len(nodes))
             self._tables.append(table)
@@ -190,7 +191,7 @@ class DeviceRun:
             indptr = self._whole(drawing + 1, self._dtype).zero_()
             indices = self._whole(0, self._dtype)
             empty = self._whole(0, ids)
-            self._drawn.append(_Drawn(indptr, indices, empty, empty, drawing))
+            self._drawn.append(_StepEdges(indptr, indices, empty, empty, drawing))
             self._room.grow(0)
             return True
         counts, indptr, starts, degrees = self._measure(step, drawing)
@@ -212,7 +213,7 @@ class DeviceRun:
                     "smaller batches or sampling_device='cpu'"
                 )
             self._make_room(most)
-        drawn = _Drawn(
+        drawn = _StepEdges(
             indptr,
             self._whole(most, self._dtype),
             self._whole(most, ids),
@@ -243,14 +244,14 @@ class DeviceRun:
                     BLOCK=_BLOCK,
                 )
 
-    def ask(self) -> Sizes:
+    def ask(self) -> ComingSizes:
         """Start copying the state's sizes to the host, after the work enqueued so far."""
         count = self.plan.words
         words = self._accelerator.host_memory(count * 8).view(torch.int64)
         words.copy_(self._state[:count], non_blocking=True)
-        return Sizes(words, self._accelerator.current_stream.record())
+        return ComingSizes(words, self._accelerator.current_stream.record())
 
-    def batch(self, sizes: Sizes) -> MiniBatch | Subgraph:
+    def batch(self, sizes: ComingSizes) -> MiniBatch | Subgraph:
         """The batch of a graph of one type, once ``sizes`` are on the host."""
         words = sizes.words
         parts = self.parts()
@@ -261,7 +262,7 @@ class DeviceRun:
         return assemble(arrays, words, len(self.plan.hops))
 
     def typed_batch(
-        self, sizes: Sizes, graph: Graph, seeds: Mapping[str, int]
+        self, sizes: ComingSizes, graph: Graph, seeds: Mapping[str, int]
     ) -> HeteroMiniBatch | Subgraph:
         """The batch of a graph of several types, or in trees, once ``sizes`` are on the host.
 
@@ -359,12 +360,14 @@ class DeviceRun:
         indptr = self._empty(len(counts) + 1, self._dtype)
         starts, degrees = (self._whole(most, edges.indptr.dtype) for _ in range(2))
         since = plan.since[step.relation]
+        # An argument must be some array.
+        times = edges.indices if edges.times is None else edges.times
         launch(
             self._kernels.measure,
             len(counts) // _BLOCK,  # at least one program, which writes indptr[0]
             *(edges.indptr, len(edges.indices), self._nodes[step.dst]),
             self._tables[step.dst].num_nodes,
-            edges.indices if edges.times is None else edges.times,
+            times,
             *(self._state, step.begin_at, step.end_at),
             *(self._limits_at, self._limits_at + since * self._most_trees),
             *(starts, degrees, counts, indptr),
@@ -380,7 +383,7 @@ class DeviceRun:
         torch.cumsum(counts, 0, dtype=self._dtype, out=indptr[1:])
         return counts, indptr, starts, degrees
 
-    def _pick(self, step: Step, drawn: _Drawn, starts: Tensor, degrees: Tensor) -> None:
+    def _pick(self, step: Step, drawn: _StepEdges, starts: Tensor, degrees: Tensor) -> None:
         """Pick edges, read their sources, and enter these into the table of known vertices."""
         picks = step.picks
         plan = self.plan
@@ -422,8 +425,9 @@ class DeviceRun:
             )
             return
         block = _TILE // width
+        kernel = self._kernels.pick_repeated if plan.replace else self._kernels.pick_distinct
         launch(
-            self._kernels.pick_repeated if plan.replace else self._kernels.pick_distinct,
+            kernel,
             _programs(drawn.drawing, block),
             *(*given, step.key_at),
             FANOUT=picks,
@@ -432,7 +436,7 @@ class DeviceRun:
             **kind,
         )
 
-    def _relabel(self, step: Step, drawn: _Drawn, *, clears: bool) -> None:
+    def _relabel(self, step: Step, drawn: _StepEdges, *, clears: bool) -> None:
         """Write local ids of the sources, numbered by first occurrence, and the new vertices."""
         most = len(drawn.indices)
         table = self._tables[step.src]

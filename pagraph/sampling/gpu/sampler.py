@@ -21,7 +21,7 @@ from ..subgraph_sampler import SubgraphSampler
 from ..tree_batch import TimedEdges
 from ..trees import TreeTimes
 from .run import MOST_PICKS, DeviceRun, most_known
-from .state import Plan, Sizes, state_words
+from .state import ComingSizes, Plan, state_words
 from .topology import Drawn, Topology
 
 if TYPE_CHECKING:
@@ -429,7 +429,7 @@ class DeviceSampler:
             ready = self.stream.record()
         return SampledBatch(batch, begun, ready, sizes.words)
 
-    def _enqueue(self, placed: _Placed, given: _Given) -> tuple[DeviceRun, Sizes]:
+    def _enqueue(self, placed: _Placed, given: _Given) -> tuple[DeviceRun, ComingSizes]:
         counts = [len(ids) for ids in given.each]
         plan = self._plan(placed, counts)
         run = DeviceRun(self._accelerator, placed.topology, plan, given.dtype)
@@ -566,11 +566,11 @@ class RecordedRun:
         )
         return has_seeds and plan.reads_no_size(counts, most_known(plan, counts, topology))
 
-    def begin(self, seeds: Sequence[Tensor], key: int, limits: Tensor | None) -> Sizes:
+    def begin(self, seeds: Sequence[Tensor], key: int, limits: Tensor | None) -> ComingSizes:
         """Enqueue a batch; arguments are those of ``state_words``, with ``counts`` seeds."""
         self._given.copy_(state_words(self.plan, seeds, key, limits))
         self._repeat()
-        return Sizes(self._sizes, self._accelerator.current_stream.record())
+        return ComingSizes(self._sizes, self._accelerator.current_stream.record())
 
     def _enqueue(self) -> None:
         self._state.copy_(self._given, non_blocking=True)

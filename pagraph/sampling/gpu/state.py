@@ -107,45 +107,63 @@ class Plan:
         types = len(seeded)
         self.seeds_in = slice(0, types * ROW, ROW)
         self.hops = list[list[Step]]()
-        known_at = [number * ROW for number in range(types)]
-        self.known_at = [list(known_at)]
+        self.known_at = [[number * ROW for number in range(types)]]
         begins = [-1] * types
         drawing = list(seeded)  # types of which vertices may draw
         row = (types - 1) * ROW
         first = row + 1
         for of_hop in picks:
-            ends_at = list(known_at)
-            found = [False] * types
-            steps = []
-            for relation, (src, dst) in enumerate(ends):
-                # Untyped: every hop is drawn, as its words are the sizes of its block.
-                is_drawn = not self.is_typed or (of_hop[relation] != 0 and drawing[dst])
-                step = Step(
-                    relation,
-                    src,
-                    dst,
-                    picks=of_hop[relation],
-                    is_drawn=is_drawn,
-                    begin_at=begins[dst],
-                    end_at=ends_at[dst],
-                    known_at=known_at[src],
-                    out_at=row + ROW,
-                    edges_at=row + 1,
-                    key_at=row + KEY,
-                )
-                steps.append(step)
-                row += ROW
-                if is_drawn:
-                    known_at[src] = row
-                    found[src] = True
-            self.hops.append(steps)
-            self.known_at.append(list(known_at))
+            ends_at = self.known_at[-1]
+            found = self._add_hop(of_hop, ends, begins, drawing, row)
+            row += ROW * len(ends)
             begins = ends_at if once else begins
             drawing = [new or (old and not once) for old, new in zip(drawing, found, strict=True)]
         self.words = row + ROW
         self.edges_in = slice(first, row, ROW)
         sizes = {*chain(*self.known_at), *range(first, row, ROW)}
         self.sizes_at = sorted(sizes)
+
+    def _add_hop(
+        self,
+        picks: Sequence[int],
+        ends: Sequence[tuple[int, int]],
+        begins: Sequence[int],
+        drawing: Sequence[bool],
+        row: int,
+    ) -> list[bool]:
+        """Add the steps of a hop, each with a row of words of its own after ``row``.
+
+        ``begins`` are the words with the first vertex that draws, ``drawing`` says whether there
+        may be one; both by type. Returns of which types the hop may find vertices.
+        """
+        ends_at = self.known_at[-1]
+        known_at = list(ends_at)
+        found = [False] * len(known_at)
+        steps = []
+        for relation, (src, dst) in enumerate(ends):
+            # Untyped: every hop is drawn, as its words are the sizes of its block.
+            is_drawn = not self.is_typed or (picks[relation] != 0 and drawing[dst])
+            step = Step(
+                relation,
+                src,
+                dst,
+                picks=picks[relation],
+                is_drawn=is_drawn,
+                begin_at=begins[dst],
+                end_at=ends_at[dst],
+                known_at=known_at[src],
+                out_at=row + ROW,
+                edges_at=row + 1,
+                key_at=row + KEY,
+            )
+            steps.append(step)
+            row += ROW
+            if is_drawn:
+                known_at[src] = row
+                found[src] = True
+        self.hops.append(steps)
+        self.known_at.append(known_at)
+        return found
 
     @property
     def steps(self) -> list[Step]:
@@ -212,7 +230,8 @@ class Room:
         self._found[src] = min(self._found[src] + edges, limit)
         self._number += 1
         if self._number % self._plan.num_relations == 0:
-            self.drawing = list(self._found if self._plan.once else self.known)
+            draws = self._found if self._plan.once else self.known
+            self.drawing = list(draws)
             self._found = [0] * len(self._found)
 
     def go_on(self) -> None:
@@ -284,7 +303,7 @@ def state_words(
     return torch.cat(words)
 
 
-class Sizes:
+class ComingSizes:
     """Sizes of a batch that are being copied to the host.
 
     Args:

@@ -220,12 +220,10 @@ class Topology:
             count = len(drawn)
             placed = {name: uploaded[i * count :][:count] for i, name in enumerate(names)}
             both = arrays | placed
-            relations = [
-                DeviceEdges(indptr, indices, src, dst)
-                for indptr, indices, (src, dst) in zip(
-                    both["indptr"], both["indices"], edge_ends(graph).tolist(), strict=True
-                )
-            ]
+            relations = []
+            of_types = zip(both["indptr"], both["indices"], edge_ends(graph).tolist(), strict=True)
+            for indptr, indices, (src, dst) in of_types:
+                relations.append(DeviceEdges(indptr, indices, src, dst))
             topology = cls(
                 relations=relations,
                 first=first,
@@ -237,16 +235,20 @@ class Topology:
                 budget=budget,
                 drawn=drawn,
             )
-            more = [of_type.more() for of_type in drawn]
-            try:
-                for name in _DRAWN_BY:
-                    topology._place_more(name, [of_type.get(name) for of_type in more])
-            except ValueError:
-                for pin in topology.pins:
-                    pin.release()
-                raise
+            topology._place_drawn_by()
             return topology
         raise AssertionError("the last placement needs no memory")
+
+    def _place_drawn_by(self) -> None:
+        """Place or pin what the picks depend on; unpins everything if that is not possible."""
+        more = [of_type.more() for of_type in self.drawn]
+        try:
+            for name in _DRAWN_BY:
+                self._place_more(name, [of_type.get(name) for of_type in more])
+        except ValueError:
+            for pin in self.pins:
+                pin.release()
+            raise
 
     def place_edge_ids(self) -> None:
         """Place or pin the edges' ids, for samplers that return them; raises as :meth:`place`."""

@@ -17,10 +17,10 @@ Common arguments:
   its nodes, its hash table and its direct table (*places*) begin in scratch; -1 for the last one:
   the type has a hash table.
 - ``weights``: None if all types are drawn from uniformly, for which less is compiled. Else a tuple:
-  a table, arrays of the dtypes of weights, sums and guides, scratch of weighted picks, and a
-  renewal. For each edge type the table has the addresses of its weights, sums and guide (0: its
-  edges have equal weights), the addresses of the ``indptr`` and the positions of its edges of
-  positive weight (0: all are positive), and the number of these.
+  a table, arrays of the dtypes of weights, sums and guides, and scratch of weighted picks. For each
+  edge type the table has the addresses of its weights, sums and guide (0: its edges have equal
+  weights), the addresses of the ``indptr`` and the positions of its edges of positive weight (0:
+  all are positive), and the number of these.
 - ``work``: scratch of int64. ``ids``: scratch of the graph's id dtype.
 - ``room``: the layout of these two. Six numbers, at the indices ``ROWS`` to ``POSITIONS``::
 
@@ -113,6 +113,13 @@ def hop_key(key, hop, edge_type):
     return mix((derived ^ mix(np.uint64(edge_type) + _GOLDEN)) + _GOLDEN)
 
 
+@inlined
+def array_or_empty(like, address, length):
+    """:func:`array_at`, or an empty array if the address is 0."""
+    count = length if address != 0 else 0
+    return array_at(like, address, count)
+
+
 @kernel
 def aligned(at):
     """``at``, in bytes, rounded up to where a part of the result may begin."""
@@ -151,20 +158,6 @@ def measure_or_none(indptr, num_edges, frontier, fanout, replace, starts, degree
 
 
 @kernel
-def _pick(
-    frontier, fanout, replace, key, renewal, counters, starts, degrees, offsets, seen, positions
-):
-    if len(positions) == 0:
-        return
-    if len(renewal) == 0:
-        pick_as(frontier, fanout, replace, key, starts, degrees, offsets, seen, positions)
-        return
-    counters = counters[: len(frontier)]
-    renew(frontier, renewal, counters)
-    pick_as(counters, fanout, replace, key + renewal[3], starts, degrees, offsets, seen, positions)
-
-
-@kernel
 def rows_of_type(csc, weights, t):
     """Address of the ``indptr`` of the edges of type ``t`` with positive weight, and their
     number."""
@@ -177,53 +170,22 @@ def rows_of_type(csc, weights, t):
 
 @kernel
 def pick_of_type(
-    weights,
-    t,
-    like,
-    frontier,
-    fanout,
-    replace,
-    key,
-    renewal,
-    counters,
-    starts,
-    degrees,
-    offsets,
-    seen,
-    positions,
+    weights, t, like, frontier, fanout, replace, key, renewal, counters, rows, seen, positions
 ):
-    """Pick edges of type ``t``, by weight if it has weights; ``fanout`` -1 takes all."""
+    """Pick edges of type ``t``, by weight if it has weights; ``fanout`` -1 takes all.
+
+    ``rows`` are starts, degrees and offsets; ``counters`` are scratch.
+    """
     if len(positions) == 0:
+        return
+    if weights is None:
+        _pick_uniformly(frontier, fanout, replace, key, renewal, counters, rows, seen, positions)
         return
     table = weights[0]
     if table[t, _VALUES] == 0 or fanout < 0:
-        _pick(
-            frontier,
-            fanout,
-            replace,
-            key,
-            renewal,
-            counters,
-            starts,
-            degrees,
-            offsets,
-            seen,
-            positions,
-        )
+        _pick_uniformly(frontier, fanout, replace, key, renewal, counters, rows, seen, positions)
     else:
-        _pick_by_weight(
-            weights,
-            t,
-            frontier,
-            replace,
-            key,
-            renewal,
-            counters,
-            starts,
-            degrees,
-            offsets,
-            positions,
-        )
+        _pick_by_weight(weights, t, frontier, replace, key, renewal, counters, rows, positions)
     if table[t, KEPT_INDPTR] != 0:
         # Picks are indices among the edges of positive weight; make them positions.
         kept = array_at(like, table[t, KEPT], table[t, POSITIVE])
@@ -231,32 +193,33 @@ def pick_of_type(
 
 
 @kernel
-def _pick_by_weight(
-    weights, t, frontier, replace, key, renewal, counters, starts, degrees, offsets, positions
-):
-    table = weights[0]
+def _pick_uniformly(frontier, fanout, replace, key, renewal, counters, rows, seen, positions):
+    starts, degrees, offsets = rows
+    if renewal is None or len(renewal) == 0:
+        pick_as(frontier, fanout, replace, key, starts, degrees, offsets, seen, positions)
+        return
     counters = counters[: len(frontier)]
-    if len(renewal) == 0:
+    renew(frontier, renewal, counters)
+    pick_as(counters, fanout, replace, key + renewal[3], starts, degrees, offsets, seen, positions)
+
+
+@kernel
+def _pick_by_weight(weights, t, frontier, replace, key, renewal, counters, rows, positions):
+    table, like_values, like_sums, like_guide, scratch = weights
+    counters = counters[: len(frontier)]
+    if renewal is None or len(renewal) == 0:
         for i in range(len(frontier)):
             counters[i] = frontier[i]
     else:
         renew(frontier, renewal, counters)
         key = key + renewal[3]
     count = table[t, POSITIVE]
-    values = array_at(weights[1], table[t, _VALUES], count)
-    sums = array_at(weights[2], table[t, _SUMS], count // CHUNK)
-    guide = array_at(weights[3], table[t, _GUIDE], count // CHUNK)
-    pick_weighted(
-        counters,
-        starts,
-        degrees,
-        offsets,
-        key,
-        replace,
-        (values, sums, guide),
-        weights[4],
-        positions,
+    tables = (
+        array_at(like_values, table[t, _VALUES], count),
+        array_at(like_sums, table[t, _SUMS], count // CHUNK),
+        array_at(like_guide, table[t, _GUIDE], count // CHUNK),
     )
+    pick_weighted(counters, rows, key, replace, tables, scratch, positions)
 
 
 @kernel
@@ -370,6 +333,76 @@ def _report(work, fanouts, of_types):
 
 
 @kernel
+def draw_edges(
+    csc,
+    like,
+    weights,
+    t,
+    frontier,
+    fanout,
+    replace,
+    key,
+    renewal,
+    rows,
+    offsets,
+    seen,
+    positions,
+    neighbors,
+    report,
+):
+    """Draw the edges of type ``t`` from a frontier, and read their sources.
+
+    Args:
+        fanout: 0: no edges.
+        key: The random key of the hop and edge type.
+        renewal: See ``Hop``; None or empty: batches share no random numbers.
+        rows: Scratch for starts, degrees and counters, with an element per frontier vertex.
+        offsets: Gets the ``indptr`` of the drawn edges.
+        seen: Scratch for a hash set of one vertex's picks.
+        positions, neighbors: Get the positions and the sources.
+        report: Gets the status of an error.
+
+    Returns:
+        The number of edges, negative after an error.
+    """
+    starts, degrees, counters = rows
+    rows_at, num_edges = rows_of_type(csc, weights, t)
+    indptr = array_at(like, rows_at, csc[t, _DST] + 1)
+    total = measure_or_none(indptr, num_edges, frontier, fanout, replace, starts, degrees, offsets)
+    if total < 0:
+        report[0] = BAD_ROW
+        report[1] = frontier[-1 - total]
+        report[2] = t
+        return total
+    picks = positions[:total]
+    of_draws = starts, degrees, offsets
+    pick_of_type(
+        weights, t, like, frontier, fanout, replace, key, renewal, counters, of_draws, seen, picks
+    )
+    read_neighbors(array_at(like, csc[t, _INDICES], csc[t, _EDGES]), picks, neighbors)
+    return total
+
+
+@kernel
+def _number_sources(neighbors, limit, src, of_types, nodes, count, tables, places, bits, out):
+    """Write the local ids of neighbours of vertex type ``src``, which has ``count`` nodes.
+
+    Returns a negative number if one is not below ``limit`` (``-1 - e`` at number ``e``), and the
+    new number of nodes.
+    """
+    known = _part(nodes, of_types, _NODES, src)
+    if of_types[src, _PLACES] < 0:
+        table = _part(tables, of_types, _TABLE, src)
+        at, count, bits[src] = relabel_growing(
+            neighbors, limit, known, count, table, bits[src], out
+        )
+    else:
+        own = places[of_types[src, _PLACES] :]
+        at, count = number(neighbors, limit, known, count, own, out)
+    return at, count
+
+
+@kernel
 def draw(
     csc,
     like,
@@ -409,9 +442,11 @@ def draw(
     _plant(of_types, counts[0], nodes, tables, places, bits)
     begin = room[ROWS]
     num_rows = room[NUM_ROWS]
-    starts = work[begin : begin + num_rows]
-    degrees = work[begin + num_rows : begin + 2 * num_rows]
-    counters = work[begin + 2 * num_rows : begin + 3 * num_rows]
+    rows = (
+        work[begin : begin + num_rows],
+        work[begin + num_rows : begin + 2 * num_rows],
+        work[begin + 2 * num_rows : begin + 3 * num_rows],
+    )
     seen = work[room[PICKS] : room[TABLES]]
     work[0] = DONE
     row = room[INDPTRS]
@@ -426,70 +461,34 @@ def draw(
         for t in range(len(ends)):
             src = ends[t, 0]
             dst = ends[t, 1]
-            fanout = fanouts[hop, t]
             first = counts[hop - 1, dst] if once and hop > 0 else 0
             frontier = _part(nodes, of_types, _NODES, dst)[first : counts[hop, dst]]
             offsets = work[row : row + len(frontier) + 1]
             row += len(offsets)
-            rows_at, num_edges = rows_of_type(csc, weights, t)
-            indptr = array_at(like, rows_at, csc[t, _DST] + 1)
-            indices = array_at(like, csc[t, _INDICES], csc[t, _EDGES])
-            total = measure_or_none(
-                indptr, num_edges, frontier, fanout, replace, starts, degrees, offsets
+            total = draw_edges(
+                csc,
+                like,
+                weights,
+                t,
+                frontier,
+                fanouts[hop, t],
+                replace,
+                hop_key(key, hop, t),
+                renewal,
+                rows,
+                offsets,
+                seen,
+                ids[room[POSITIONS] + edge :],
+                ids,
+                work,
             )
             if total < 0:
-                work[0] = BAD_ROW
-                work[1] = frontier[-1 - total]
-                work[2] = t
                 break
-            begin = room[POSITIONS] + edge
-            positions = ids[begin : begin + total]
             neighbors = ids[:total]
-            hop_and_type = hop_key(key, hop, t)
-            if weights is None:
-                _pick(
-                    frontier,
-                    fanout,
-                    replace,
-                    hop_and_type,
-                    renewal,
-                    counters,
-                    starts,
-                    degrees,
-                    offsets,
-                    seen,
-                    positions,
-                )
-            else:
-                pick_of_type(
-                    weights,
-                    t,
-                    like,
-                    frontier,
-                    fanout,
-                    replace,
-                    hop_and_type,
-                    renewal,
-                    counters,
-                    starts,
-                    degrees,
-                    offsets,
-                    seen,
-                    positions,
-                )
-            read_neighbors(indices, positions, neighbors)
-            found = _part(nodes, of_types, _NODES, src)
-            limit = csc[t, _SRC]
             out = local_ids[edge : edge + total]
-            if of_types[src, _PLACES] < 0:
-                table = _part(tables, of_types, _TABLE, src)
-                at, now[src], bits[src] = relabel_growing(
-                    neighbors, limit, found, now[src], table, bits[src], out
-                )
-            else:
-                at, now[src] = number(
-                    neighbors, limit, found, now[src], places[of_types[src, _PLACES] :], out
-                )
+            at, now[src] = _number_sources(
+                neighbors, csc[t, _SRC], src, of_types, nodes, now[src], tables, places, bits, out
+            )
             if at < 0:
                 work[0] = BAD_SOURCE
                 work[1] = neighbors[-1 - at]
@@ -605,7 +604,7 @@ def put_subgraph(
             offsets = work[row : row + counts[hop, dst] - first + 1]
             before = _total(drawn, hop, t)
             of_type = _total(drawn, len(drawn), t)
-            known = array_at(like_ids, csc[t, _IDS], csc[t, _EDGES] if csc[t, _IDS] else 0)
+            known = array_or_empty(like_ids, csc[t, _IDS], csc[t, _EDGES])
             edges = offsets, local_ids[edge : edge + total], ids[kept + edge : kept + edge + total]
             sources = local[parts[part] :]
             destinations = local[parts[part] + of_type :]

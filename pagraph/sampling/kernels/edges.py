@@ -201,7 +201,8 @@ def hard_ends(key, src, own, indptr, indices, ids, sums, count, tries, out):
             end = np.int64(indptr[src[i] + 1])
         out[i] = -1
         # Rejection is cheap if few candidates are excluded, and may never end if nearly all are.
-        for t in range(tries if count > 0 else 0):
+        most = tries if count > 0 else 0
+        for t in range(most):
             u = draw_unit(base, t)
             if len(sums) > 0:
                 place = first_above(sums, u * sums[count - 1], np.int64(0), np.int64(count - 1))

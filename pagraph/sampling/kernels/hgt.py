@@ -24,27 +24,23 @@ import math
 
 import numpy as np
 
-from ..._jit import array_at, as_rows, inlined, kernel, prefetch
+from ..._jit import as_rows, inlined, kernel, prefetch
 from .batch import (
-    _DST,
     _EDGES,
     _IDS,
-    _INDICES,
-    _INDPTR,
     _SRC,
-    BAD_ROW,
     BAD_SOURCE,
     DONE,
     REPORT,
     aligned,
+    array_or_empty,
+    draw_edges,
     fill_fresh_table,
     hop_key,
-    measure_or_none,
-    pick_as,
     relabel_growing,
     table_bits_next,
 )
-from .hop import _A, AHEAD, place_of, read_neighbors, slot_of
+from .hop import _A, AHEAD, place_of, slot_of
 from .trees import put_edges
 from .weighted import draw_unit
 
@@ -244,54 +240,142 @@ def _begin(spans, counts, bits, nodes, seen, shares, tables):
 
 
 @kernel
-def draw(
-    csc,
-    like,
-    ends,
-    spans,
-    sizes,
-    fanouts,
-    width,
-    key,
-    bits,
-    nodes,
-    seen,
-    shares,
-    keys,
-    chosen,
-    in_order,
-    tables,
-    rows,
-    picks,
-    sources,
-    positions,
-    places,
-    kept,
-    num_seen,
-    small,
-    report,
+def _draw_along(edges, t, frontier, fanout, key, of_hop, at, report):
+    """Draw edges of type ``t`` uniformly, without replacement; see ``draw_edges``.
+
+    The ``indptr`` becomes the last of the rows of ``of_hop``. The positions are written from
+    element ``at`` on. Returns the number of edges, negative after an error.
+    """
+    csc, like = edges
+    rows, picks, sources, positions, _ = of_hop
+    offsets = rows[2][: len(frontier) + 1]
+    # Without a renewal nobody writes counters, so they need no memory of their own.
+    of_frontier = rows[0], rows[1], rows[1]
+    return draw_edges(
+        csc,
+        like,
+        None,
+        t,
+        frontier,
+        fanout,
+        False,
+        key,
+        None,
+        of_frontier,
+        offsets,
+        picks,
+        positions[at:],
+        sources,
+        report,
+    )
+
+
+@kernel
+def _give_shares(edges, ends, spans, hop, fanout, key, counts, bits, nodes, budget, of_hop, report):
+    """Let the vertices that the previous hop drew give shares, along all edge types; returns
+    whether there was no error.
+
+    ``counts`` has the numbers of the batch's vertices by hop, as in the report.
+    """
+    seen, shares, tables, num_seen = budget
+    rows, _, sources, _, places = of_hop
+    for t in range(len(ends)):
+        src = ends[t, 0]
+        dst = ends[t, 1]
+        begin = spans[dst, _NODES]
+        first = counts[hop - 1, dst] if hop > 0 else 0
+        frontier = nodes[begin + first : begin + counts[hop, dst]]
+        total = _draw_along(edges, t, frontier, fanout, hop_key(key, hop, t), of_hop, 0, report)
+        if total < 0:
+            return False
+        low = spans[src, _SEEN]
+        high = spans[src + 1, _SEEN]
+        before = num_seen[src]
+        at, num_seen[src], bits[src] = relabel_growing(
+            sources[:total],
+            edges[0][t, _SRC],
+            seen[low:high],
+            before,
+            tables[src],
+            bits[src],
+            places[:total],
+        )
+        if at < 0:
+            report[0] = BAD_SOURCE
+            report[1] = sources[-1 - at]
+            report[2] = t
+            return False
+        of_type = shares[low:high]
+        of_type[before : num_seen[src]] = 0.0
+        add_shares(rows[2][: len(frontier) + 1], places[:total], of_type)
+    return True
+
+
+@kernel
+def _keep_edges(
+    edges, ends, spans, hop, fanout, key, counts, nodes, tables, small, of_hop, kept, drawn, report
 ):
+    """Draw edges of all vertices, and keep those from vertices of the batch; returns whether there
+    was no error.
+
+    Their random numbers are those of a hop after the last, ``hop``. ``small`` is scratch for the
+    bits of the size of each type's hash table.
+    """
+    rows, _, sources, positions, places = of_hop
+    # Tables of the batch's vertices alone stay in the inner caches: those of seen vertices have 20
+    # times as many, and took 30 % of a batch's time.
+    for t in range(len(counts)):
+        small[t] = fill_fresh_table(nodes[spans[t, _NODES] :], counts[t], tables[t], 4)
+    edge = 0
+    row = 0
+    for t in range(len(ends)):
+        src = ends[t, 0]
+        dst = ends[t, 1]
+        frontier = nodes[spans[dst, _NODES] :][: counts[dst]]
+        total = _draw_along(edges, t, frontier, fanout, hop_key(key, hop, t), of_hop, edge, report)
+        if total < 0:
+            return False
+        # The next type's edges follow the kept ones.
+        drawn[t] = keep_known(
+            rows[2][: len(frontier) + 1],
+            sources[:total],
+            nodes[spans[src, _NODES] : spans[src + 1, _NODES]],
+            tables[src][: 1 << small[src]],
+            np.uint64(64 - small[src]),
+            positions[edge : edge + total],
+            places[edge:],
+            kept[row:],
+        )
+        edge += drawn[t]
+        row += len(frontier) + 1
+    return True
+
+
+@kernel
+def draw(edges, shape, width, key, bits, nodes, budget, room, of_hop, kept, small, report):
     """Sample all hops, and the edges among the batch's vertices.
 
     Args:
-        sizes: Shape ``(num_hops, num_node_types)``: number of vertices to draw.
-        fanouts: Maximum number of in-neighbours to which a vertex gives shares, and of in-edges per
-            vertex that are considered in the end (0: the caller finds the edges).
+        edges: ``csc`` and ``like``.
+        shape: ``ends``, ``spans``, ``sizes`` and ``fanouts``. ``sizes``, shape
+            ``(num_hops, num_node_types)``: number of vertices to draw. ``fanouts``: maximum number
+            of in-neighbours to which a vertex gives shares, and of in-edges per vertex that are
+            considered in the end (0: the caller finds the edges).
         width: Bytes of an id in the result.
         key: The batch's random key.
         bits: Bits of the size of each type's hash table; kept from batch to batch.
-        seen, shares: Get the seen vertices and their shares.
-        keys, chosen, in_order: Scratch for the draws of one type.
-        tables: Shape ``(num_node_types, 2**n)``: scratch for a hash table per type.
-        rows: Scratch, shape ``(3, n)``: starts, degrees and offsets of a frontier.
-        picks: Scratch for a hash set of one vertex's picks.
-        sources: Scratch for the sources of one hop's edges.
-        positions, places: Scratch of a hop; in the end they have the positions in the graph and the
-            sources' local ids of the edges of all types.
+        budget: The seen vertices and their shares; scratch for a hash table per type, shape
+            ``(num_node_types, 2**n)``; scratch for the number of seen vertices of each type.
+        room: Scratch for the draws of one type, see :func:`take_shares`.
+        of_hop: Scratch of a hop: starts, degrees and offsets of a frontier, shape ``(3, n)``; a
+            hash set of one vertex's picks; the edges' sources, their positions in the graph, and
+            the sources' local ids. In the end the last two have those of the edges of all types.
         kept: Gets the ``indptr`` of each edge type's edges, type by type.
-        num_seen: Scratch for the number of seen vertices of each type.
         small: Scratch for the bits of the size of each type's last hash table.
     """
+    ends, spans, sizes, fanouts = shape
+    seen, shares, tables, num_seen = budget
+    keys, chosen, in_order = room
     num_hops, num_types = sizes.shape
     counts, drawn, parts = _report(report, num_hops, num_types, len(ends))
     _begin(spans, counts[0], bits, nodes, seen, shares, tables)
@@ -299,75 +383,11 @@ def draw(
     drawn[:] = 0
     for t in range(num_types):
         num_seen[t] = counts[0, t]
-    edge = 0
-    row = 0
-    # One more round than hops: the last finds the edges of all vertices.
-    for hop in range(num_hops + 1 if fanouts[1] > 0 else num_hops):
-        is_last = hop == num_hops
-        if is_last:
-            # Tables of the batch's vertices alone stay in the inner caches: those of seen vertices
-            # have 20 times as many, and took 30 % of a batch's time.
-            for t in range(num_types):
-                small[t] = fill_fresh_table(nodes[spans[t, _NODES] :], counts[hop, t], tables[t], 4)
-        fanout = fanouts[1] if is_last else fanouts[0]
-        for t in range(len(ends)):
-            src = ends[t, 0]
-            dst = ends[t, 1]
-            # Vertices that the previous hop drew give shares; in the last round, all draw edges.
-            first = 0 if is_last or hop == 0 else counts[hop - 1, dst]
-            begin = spans[dst, _NODES]
-            frontier = nodes[begin + first : begin + counts[hop, dst]]
-            n = len(frontier)
-            starts = rows[0][:n]
-            degrees = rows[1][:n]
-            offsets = rows[2][: n + 1]
-            indptr = array_at(like, csc[t, _INDPTR], csc[t, _DST] + 1)
-            indices = array_at(like, csc[t, _INDICES], csc[t, _EDGES])
-            total = measure_or_none(
-                indptr, csc[t, _EDGES], frontier, fanout, False, starts, degrees, offsets
-            )
-            if total < 0:
-                report[0] = BAD_ROW
-                report[1] = frontier[-1 - total]
-                return
-            mine = positions[edge : edge + total]
-            hop_and_type = hop_key(key, hop, t)
-            if total > 0:
-                pick_as(
-                    frontier, fanout, False, hop_and_type, starts, degrees, offsets, picks, mine
-                )
-            neighbors = sources[:total]
-            read_neighbors(indices, mine, neighbors)
-            if is_last:
-                drawn[t] = keep_known(
-                    offsets,
-                    neighbors,
-                    nodes[spans[src, _NODES] : spans[src + 1, _NODES]],
-                    tables[src][: 1 << small[src]],
-                    np.uint64(64 - small[src]),
-                    mine,
-                    places[edge:],
-                    kept[row:],
-                )
-                # The next type's edges follow the kept ones.
-                edge += drawn[t]
-                row += n + 1
-                continue
-            known = seen[spans[src, _SEEN] : spans[src + 1, _SEEN]]
-            before = num_seen[src]
-            at, num_seen[src], bits[src] = relabel_growing(
-                neighbors, csc[t, _SRC], known, before, tables[src], bits[src], places[:total]
-            )
-            if at < 0:
-                report[0] = BAD_SOURCE
-                report[1] = neighbors[-1 - at]
-                report[2] = t
-                return
-            of_type = shares[spans[src, _SEEN] : spans[src + 1, _SEEN]]
-            of_type[before : num_seen[src]] = 0.0
-            add_shares(offsets, places[:total], of_type)
-        if is_last:
-            break
+    for hop in range(num_hops):
+        if not _give_shares(
+            edges, ends, spans, hop, fanouts[0], key, counts, bits, nodes, budget, of_hop, report
+        ):
+            return
         for t in range(num_types):
             begin = spans[t, _SEEN]
             end = begin + num_seen[t]
@@ -383,6 +403,23 @@ def draw(
                 nodes[spans[t, _NODES] : spans[t + 1, _NODES]],
                 counts[hop, t],
             )
+    if fanouts[1] > 0 and not _keep_edges(
+        edges,
+        ends,
+        spans,
+        num_hops,
+        fanouts[1],
+        key,
+        counts[-1],
+        nodes,
+        tables,
+        small,
+        of_hop,
+        kept,
+        drawn,
+        report,
+    ):
+        return
     for t in range(num_types):
         bits[t] = table_bits_next(bits[t], num_seen[t])
     report[3] = _lay_out(counts[-1], drawn, parts, width)
@@ -428,7 +465,7 @@ def put(csc, like_ids, ends, spans, num_hops, nodes, positions, places, kept, re
             row += num_rows
             continue
         of_type = longs[parts[part + 1] : parts[part + 1] + total]
-        known = array_at(like_ids, csc[t, _IDS], csc[t, _EDGES] if csc[t, _IDS] else 0)
+        known = array_or_empty(like_ids, csc[t, _IDS], csc[t, _EDGES])
         put_edges(
             kept[row : row + num_rows],
             places[edge : edge + total],

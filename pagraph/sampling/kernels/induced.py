@@ -24,7 +24,6 @@ _LINE = 16  # sources of 32 bits per cache line; for 64 bits every second line i
 _S5 = np.uint64(5)
 _S32 = np.uint64(32)
 _LOW5 = np.uint64(31)
-_LOW32 = np.uint64(2**32 - 1)
 _ONE = np.uint64(1)
 
 

@@ -35,6 +35,8 @@ Common arguments:
                    then both ends and ids of each edge type
 """
 
+from typing import Any, NamedTuple
+
 import numpy as np
 
 from ..._jit import array_at, as_rows, inlined, kernel
@@ -49,9 +51,9 @@ from .batch import (
     _copy,
     _total,
     aligned,
+    array_or_empty,
     fill_fresh_table,
     hop_key,
-    pick_as,
     pick_of_type,
     relabel_growing,
     rows_of_type,
@@ -77,6 +79,12 @@ _MARKS = 1
 _PAIRS = 2
 _SINCE = 3
 
+# Columns of ``bounds``.
+_BEGIN = 0
+_END = 1
+_EDGES_BEGIN = 2
+_EDGES_END = 3
+
 _FIRST_GROUP = 16
 """Most trees in the first group; the size of the next follows from its number of vertices."""
 _GROWS = 4  # a group has at most this many times the trees of the last, which may have been small
@@ -84,7 +92,7 @@ _ROWS = 6
 """Numbers per row of a hop: start, degree, limit, edges up to either limit, offset."""
 _SLOTS = 4
 """Slots of a hash table per vertex that there is room for, so that it is at most half full."""
-_ANY = np.int64(2**63 - 1)
+_ANY = np.int64(2**63 - 1)  # no limit
 
 
 @kernel
@@ -113,9 +121,10 @@ def _cut(times, marks, limits, since, trees, fanout, replace, latest, rows):
     degrees = rows[width : width + n]
     limit = rows[2 * width : 2 * width + n]
     upto = rows[3 * width : 3 * width + n]
-    before = rows[4 * width : 4 * width + (n if since > 0 else 0)]
+    num_limits = 2 if since > 0 else 1
+    before = rows[4 * width : 4 * width + (num_limits - 1) * n]
     # A loop, since two calls would inline these kernels' code twice.
-    for which in range(2 if since > 0 else 1):
+    for which in range(num_limits):
         # `count_until` takes limits by row.
         limits_of(trees, limits[which * since], limit)
         counts = rows[(3 + which) * width :]
@@ -139,35 +148,115 @@ def _read(indices, known_ids, pairs, positions, sources, ids):
             ids[e] = positions[e]
 
 
+class _Longs(NamedTuple):
+    """The parts of ``longs``, in this order.
+
+    rows: the rows of a hop (``_ROWS`` numbers each).
+    lifted: the sources of a hop's edges, as vertices of trees.
+    nodes: ``most`` elements for each vertex type: a group's vertices of trees.
+    vertices, trees: the same for the vertices of all groups, and for their trees.
+    ids: ``most`` elements for each edge type: the ids of all edges.
+    tables: a hash table for each vertex type.
+    counters: four for each vertex type, edge type and run.
+    """
+
+    rows: Any
+    lifted: Any
+    nodes: Any
+    vertices: Any
+    trees: Any
+    ids: Any
+    tables: Any
+    counters: Any
+
+
 @inlined
 def _divide(longs, most, num_types, num_edge_types):
-    """Divide ``longs`` into its parts, in this order.
-
-    - the rows of a hop (``_ROWS`` numbers each);
-    - the sources of a hop's edges, as vertices of trees;
-    - for each vertex type ``most`` elements: a group's vertices of trees; the vertices of all
-      groups; their trees;
-    - for each edge type ``most`` elements: the ids of all edges;
-    - a hash table for each vertex type;
-    - four counters for each vertex type, edge type and run.
-    """
+    """Divide ``longs`` into its parts."""
     lifted_at = _ROWS * (most + 1)
     nodes_at = lifted_at + most
     vertices_at = nodes_at + num_types * most
     trees_at = vertices_at + num_types * most
     ids_at = trees_at + num_types * most
     tables_at = ids_at + num_edge_types * most
-    work_at = tables_at + _SLOTS * num_types * most
-    return (
+    counters_at = tables_at + _SLOTS * num_types * most
+    return _Longs(
         longs[:lifted_at],
         longs[lifted_at:nodes_at],
         longs[nodes_at:vertices_at],
         longs[vertices_at:trees_at],
         longs[trees_at:ids_at],
         longs[ids_at:tables_at],
-        longs[tables_at:work_at],
-        longs[work_at:],
+        longs[tables_at:counters_at],
+        longs[counters_at:],
     )
+
+
+class _Group(NamedTuple):
+    """Counters of vertices, by vertex type, and of edges, by edge type, while a group is sampled.
+
+    nodes_before, edges_before: those of earlier groups.
+    first, known: a hop draws from the group's vertices ``first`` to ``known``.
+    found: the group's vertices so far.
+    drawn: the group's edges so far.
+    """
+
+    nodes_before: Any
+    first: Any
+    known: Any
+    found: Any
+    edges_before: Any
+    drawn: Any
+
+
+@inlined
+def _counters_of_group(counters, num_types, num_edge_types):
+    """Divide the counters of ``longs``."""
+    edges_at = 4 * num_types
+    drawn_at = edges_at + num_edge_types
+    return _Group(
+        counters[:num_types],
+        counters[num_types : 2 * num_types],
+        counters[2 * num_types : 3 * num_types],
+        counters[3 * num_types : edges_at],
+        counters[edges_at:drawn_at],
+        counters[drawn_at : drawn_at + num_edge_types],
+    )
+
+
+class _TreeBatch(NamedTuple):
+    """What the trees are drawn from, and how; see :func:`sample_trees`."""
+
+    csc: Any
+    like: Any
+    like_ids: Any
+    timed: Any
+    like_times: Any
+    limits: Any
+    ends: Any
+    num_nodes: Any
+    fanouts: Any
+    runs: Any
+    replace: Any
+    latest: Any
+    key: Any
+
+
+class _TreeRoom(NamedTuple):
+    """Memory that trees are sampled in; see :func:`sample_trees`.
+
+    positions, sources: those of a hop's edges.
+    src, dst: the parts of ``ends_of``.
+    """
+
+    most: Any
+    longs: Any
+    positions: Any
+    sources: Any
+    src: Any
+    dst: Any
+    seen: Any
+    bits: Any
 
 
 @inlined
@@ -199,257 +288,336 @@ def _next_group(in_group, trees, size, num_nodes):
     return max(1, min(in_group * trees // max(1, num_nodes), _GROWS * size))
 
 
+@inlined
+def _of_type(array, most, t):
+    """The part of an array with ``most`` elements for each type, from type ``t`` on."""
+    return array[t * most :]
+
+
+@inlined
+def _table_of(room, t):
+    """The hash table of vertex type ``t``."""
+    slots = _SLOTS * room.most
+    return room.longs.tables[t * slots : (t + 1) * slots]
+
+
+@inlined
+def _rows_of_hop(room, count):
+    """Starts, degrees and offsets of the rows of a hop with ``count`` rows."""
+    width = room.most + 1
+    rows = room.longs.rows
+    return rows[:width], rows[width:], rows[5 * width : 5 * width + count + 1]
+
+
+@inlined
+def _frontier(room, group, t):
+    """What a hop draws from, of vertex type ``t``: the vertices, and their trees."""
+    low = t * room.most + group.nodes_before[t] + group.first[t]
+    high = low + group.known[t] - group.first[t]
+    return room.longs.vertices[low:high], room.longs.trees[low:high]
+
+
+# Steps of `sample_trees` that are called in one place are inlined. A call would pass 200 numbers,
+# the named tuples' arrays, and compiling would take up to a fifth longer.
+
+
+@inlined
+def _measure(batch, weights, room, group, hop, e, report):
+    """Measure the rows that a hop draws from along edge type ``e``; returns the number of draws, or
+    a negative number after an error."""
+    frontier, trees = _frontier(room, group, batch.ends[e, 1])
+    starts, degrees, offsets = _rows_of_hop(room, len(frontier))
+    fanout = batch.fanouts[hop, e]
+    rows_at, num_drawn = rows_of_type(batch.csc, weights, e)
+    total = measure(
+        array_at(batch.like, rows_at, batch.csc[e, _DST] + 1),
+        num_drawn,
+        frontier,
+        fanout,
+        batch.replace,
+        starts,
+        degrees,
+        offsets,
+    )
+    if total < 0:
+        report[0] = BAD_ROW
+        report[1] = frontier[-1 - total]
+        return total
+    times_at = batch.timed[e, _TIMES]
+    if times_at == 0:
+        return total
+    num_edges = batch.csc[e, _EDGES]
+    return _cut(
+        array_at(batch.like_times, times_at, num_edges),
+        array_at(batch.like_times, batch.timed[e, _MARKS], (num_edges + BLOCK - 1) // BLOCK),
+        batch.limits,
+        batch.timed[e, _SINCE],
+        trees,
+        fanout,
+        batch.replace,
+        batch.latest,
+        room.longs.rows,
+    )
+
+
+@inlined
+def _pick(batch, weights, room, group, hop, e, total):
+    """Pick ``total`` edges of type ``e`` from the rows that :func:`_measure` wrote."""
+    dst = batch.ends[e, 1]
+    nodes = _of_type(room.longs.nodes, room.most, dst)
+    # Vertices of trees are the counters of the random numbers.
+    counters = nodes[group.first[dst] : group.known[dst]]
+    # Fan-out -1 takes each edge once.
+    repeats = batch.replace and batch.fanouts[hop, e] >= 0
+    pick_of_type(
+        weights,
+        e,
+        batch.like,
+        counters,
+        batch.fanouts[hop, e],
+        repeats,
+        hop_key(batch.key, hop, e),
+        None,
+        room.longs.lifted,  # scratch, which is free until these edges are lifted
+        _rows_of_hop(room, len(counters)),
+        room.seen,
+        room.positions[:total],
+    )
+
+
+@inlined
+def _draw(batch, weights, room, group, hop, e, report):
+    """Draw a hop's edges of type ``e``: their ids, their local destinations, and their sources as
+    vertices of trees.
+
+    Returns their number, or a negative number after an error, which ``report`` has.
+    """
+    total = _measure(batch, weights, room, group, hop, e, report)
+    if total < 0:
+        return total
+    src = batch.ends[e, 0]
+    dst = batch.ends[e, 1]
+    num_known = group.edges_before[e] + group.drawn[e]
+    need = total + max(group.nodes_before[src] + group.found[src], num_known)
+    if need > room.most:
+        report[0] = FULL
+        report[1] = need
+        return np.int64(-1)
+    _pick(batch, weights, room, group, hop, e, total)
+    num_edges = batch.csc[e, _EDGES]
+    at = e * room.most + num_known
+    _read(
+        array_at(batch.like, batch.csc[e, _INDICES], num_edges),
+        array_or_empty(batch.like_ids, batch.csc[e, _IDS], num_edges),
+        array_or_empty(batch.like, batch.timed[e, _PAIRS], 2 * num_edges),
+        room.positions[:total],
+        room.sources,
+        room.longs.ids[at:],
+    )
+    _, trees = _frontier(room, group, dst)
+    _, _, offsets = _rows_of_hop(room, len(trees))
+    bad = _lift(
+        room.sources,
+        offsets,
+        trees,
+        batch.num_nodes[src],
+        group.first[dst],
+        room.longs.lifted,
+        room.dst[at:],
+    )
+    if bad >= 0:
+        report[0] = BAD_SOURCE
+        report[1] = room.sources[bad]
+        report[2] = e
+        return np.int64(-1)
+    return total
+
+
+@inlined
+def _number_runs(batch, room, group, r, bounds):
+    """Number the sources that :func:`_draw` found, as one run after the other, from ``r`` on;
+    returns the first run of another hop or edge type.
+
+    A run's vertices and edges are written to ``bounds``.
+    """
+    runs = batch.runs
+    hop = runs[r, _HOP]
+    e = runs[r, _EDGE]
+    src = batch.ends[e, 0]
+    dst = batch.ends[e, 1]
+    _, _, offsets = _rows_of_hop(room, group.known[dst] - group.first[dst])
+    local_ids = _of_type(room.src, room.most, e)[group.edges_before[e] + group.drawn[e] :]
+    while r < len(runs) and runs[r, _HOP] == hop and runs[r, _EDGE] == e:
+        low = offsets[bounds[runs[r, _FIRST], _BEGIN] - group.first[dst]]
+        high = offsets[bounds[runs[r, _LAST], _END] - group.first[dst]]
+        bounds[r, _BEGIN] = group.found[src]
+        bounds[r, _EDGES_BEGIN] = group.drawn[e] + low
+        bounds[r, _EDGES_END] = group.drawn[e] + high
+        if low < high:
+            # Without an upper bound: _lift has checked the sources, and ids of vertices of trees
+            # are above num_nodes.
+            _, group.found[src], room.bits[src] = relabel_growing(
+                room.longs.lifted[low:high],
+                _ANY,
+                _of_type(room.longs.nodes, room.most, src),
+                group.found[src],
+                _table_of(room, src),
+                room.bits[src],
+                local_ids[low:],
+            )
+        bounds[r, _END] = group.found[src]
+        r += 1
+    return r
+
+
 @kernel
-def sample_trees(
-    csc,
-    like,
-    like_ids,
-    timed,
-    like_times,
-    limits,
-    ends,
-    num_nodes,
-    fanouts,
-    runs,
-    replace,
-    latest,
-    in_group,
-    key,
-    weights,
-    seeds,
-    begins,
-    trees_of,
-    width,
-    most,
-    picks,
-    seen,
-    bits,
-    longs,
-    ends_of,
-    bounds,
-    report,
-):
+def _begin_group(batch, room, group, begin, end, roots, bounds, report):
+    """Enter the seeds from ``begin`` to ``end``, which are those of a group; returns the number of
+    their runs, or -1 if there is no room for them."""
+    seeds, begins, trees, _ = roots
+    _clear(group.drawn)
+    for t in range(len(batch.num_nodes)):
+        low = min(max(begins[t], begin), end)
+        high = max(low, min(begins[t + 1], end))
+        need = high - low + group.nodes_before[t]
+        if need > room.most:
+            report[0] = FULL
+            report[1] = need
+            return -1
+        room.bits[t] = _plant(
+            seeds[low:high],
+            trees[low:high],
+            batch.num_nodes[t],
+            _of_type(room.longs.nodes, room.most, t),
+            _table_of(room, t),
+            room.bits[t],
+        )
+        group.known[t] = 0
+        group.found[t] = high - low
+    r = 0
+    while r < len(batch.runs) and batch.runs[r, _HOP] < 0:
+        bounds[r, _BEGIN] = 0
+        bounds[r, _END] = group.found[batch.runs[r, _TYPE]]
+        bounds[r, _EDGES_BEGIN] = 0
+        bounds[r, _EDGES_END] = 0
+        r += 1
+    return r
+
+
+@inlined
+def _begin_hop(batch, room, group, counts):
+    """Draw from what the previous hop found: add it to ``counts``, and split it into vertices and
+    trees."""
+    for t in range(len(counts)):
+        group.first[t] = group.known[t]
+        group.known[t] = group.found[t]
+        counts[t] += group.known[t] - group.first[t]
+        vertices, trees = _frontier(room, group, t)
+        nodes = _of_type(room.longs.nodes, room.most, t)
+        found = nodes[group.first[t] : group.known[t]]
+        split_trees(found, batch.num_nodes[t], vertices, trees)
+
+
+@inlined
+def _end_group(room, group):
+    """Add a group's vertices and edges to those of earlier groups; returns its number of
+    vertices."""
+    num_found = np.int64(0)
+    for t in range(len(group.found)):
+        group.nodes_before[t] += group.found[t]
+        num_found += group.found[t]
+        room.bits[t] = table_bits_next(room.bits[t], group.found[t])
+    for e in range(len(group.drawn)):
+        group.edges_before[e] += group.drawn[e]
+    return num_found
+
+
+@kernel
+def sample_trees(edges, times, shape, way, weights, roots, memory, bounds, report):
     """Sample the trees of all seeds, group by group; see the module for what it writes.
 
     Args:
-        timed: For each edge type four numbers: the addresses of times and marks (see
-            ``count_until``; 0: no times); the address of pairs of source and id in the order of the
-            times (0: the graph's arrays are in that order); the row of ``limits`` that times must
-            be above (0: none).
-        like_times: An array of the times' dtype.
-        limits: Shape ``(rows, trees)``: row 0 has the latest time that may be drawn, the others
-            lower limits.
-        fanouts: By hop and edge type; -1 takes all.
-        replace, latest: See ``SubgraphSampler``.
-        in_group: Number of vertices that a group should have. Trees must then be in the order of
-            their seeds, one seed each, and each run found from one run. 0: one group.
-        key: The batch's random key.
+        edges: ``csc``, ``like`` and ``like_ids``.
+        times: ``timed``, ``like_times`` and ``limits``. ``timed`` has four numbers for each edge
+            type: the addresses of times and marks (see ``count_until``; 0: no times); the address
+            of pairs of source and id in the order of the times (0: the graph's arrays are in that
+            order); the row of ``limits`` that times must be above (0: none). ``like_times`` is an
+            array of the times' dtype. ``limits``, shape ``(rows, trees)``, has in row 0 the latest
+            time that may be drawn, in the others lower limits.
+        shape: ``ends``, ``num_nodes``, ``fanouts`` and ``runs``. ``fanouts`` are by hop and edge
+            type; -1 takes all.
+        way: ``replace`` and ``latest``, see ``SubgraphSampler``; the batch's random key; and the
+            number of vertices that a group should have. Trees must then be in the order of their
+            seeds, one seed each, and each run found from one run. 0: one group.
         weights: See ``kernels/batch.py``; only without times.
-        seeds, begins, trees_of: The seeds of all types, where each type begins, and each seed's
-            tree.
-        width: Bytes of an id in the result.
-        most: Maximum number of vertices, and of edges, of one type.
-        picks: Scratch for the positions and sources of a hop's edges, of the dtype of ``like``.
-        seen: Scratch for a hash set of one vertex's picks.
-        bits: Bits of the size of each vertex type's hash table; kept from batch to batch.
+        roots: The seeds of all types; where each type begins; each seed's tree; and the bytes of an
+            id in the result.
+        memory: ``most``, the maximum number of vertices, and of edges, of one type; scratch for the
+            positions and sources of a hop's edges, of the dtype of ``like``; scratch for a hash set
+            of one vertex's picks; the bits of the size of each vertex type's hash table, kept from
+            batch to batch; ``longs``; ``ends_of``.
     """
+    csc, like, like_ids = edges
+    timed, like_times, limits = times
+    ends, num_nodes, fanouts, runs = shape
+    replace, latest, key, in_group = way
+    most, picks, seen, bits, longs, ends_of = memory
     num_hops, num_edge_types = fanouts.shape
     num_types = len(num_nodes)
     counts, edges_of, parts = _report(report, num_hops, num_types, num_edge_types)
-    rows, lifted, nodes, vertices, trees, all_ids, tables, work = _divide(
-        longs, most, num_types, num_edge_types
+    divided = _divide(longs, most, num_types, num_edge_types)
+    dst_at = num_edge_types * most
+    room = _TreeRoom(
+        most, divided, picks[:most], picks[most:], ends_of[:dst_at], ends_of[dst_at:], seen, bits
     )
-    all_src = ends_of[: num_edge_types * most]
-    all_dst = ends_of[num_edge_types * most :]
-    positions = picks[:most]
-    sources = picks[most:]
-    starts = rows[: most + 1]
-    degrees = rows[most + 1 :]
-    all_offsets = rows[5 * (most + 1) :]
-    slots = _SLOTS * most
-    node_base = work[:num_types]
-    # Numbers of the group's vertices: before this hop, before the previous one, and now.
-    known = work[num_types : 2 * num_types]
-    first = work[2 * num_types : 3 * num_types]
-    found = work[3 * num_types : 4 * num_types]
-    edge_base = work[4 * num_types : 4 * num_types + num_edge_types]  # edges of earlier groups
-    now = work[4 * num_types + num_edge_types : 4 * num_types + 2 * num_edge_types]
-    _clear(node_base)
-    _clear(edge_base)
+    batch = _TreeBatch(
+        csc,
+        like,
+        like_ids,
+        timed,
+        like_times,
+        limits,
+        ends,
+        num_nodes,
+        fanouts,
+        runs,
+        replace,
+        latest,
+        key,
+    )
+    group = _counters_of_group(divided.counters, num_types, num_edge_types)
+    _clear(group.nodes_before)
+    _clear(group.edges_before)
     begin = 0
-    group = 0
+    number = 0
     size = 0
-    held = np.int64(0)  # vertices of the groups so far
-    while begin < len(seeds):
-        left = len(seeds) - begin
-        size = min(left, _next_group(in_group, begin, size, held))
-        for t in range(num_types):
-            low = min(max(begins[t], begin), begin + size)
-            high = max(low, min(begins[t + 1], begin + size))
-            if high - low + node_base[t] > most:
-                report[0] = FULL
-                report[1] = high - low + node_base[t]
-                return
-            bits[t] = _plant(
-                seeds[low:high],
-                trees_of[low:high],
-                num_nodes[t],
-                nodes[t * most :],
-                tables[t * slots : (t + 1) * slots],
-                bits[t],
-            )
-            known[t] = 0
-            found[t] = high - low
-        _clear(now)
-        r = 0
-        while r < len(runs) and runs[r, _HOP] < 0:
-            bounds[group, r, 0] = 0
-            bounds[group, r, 1] = found[runs[r, _TYPE]]
-            bounds[group, r, 2] = 0
-            bounds[group, r, 3] = 0
-            r += 1
+    num_found = np.int64(0)  # vertices of the groups so far
+    num_seeds = len(roots[0])
+    while begin < num_seeds:
+        size = min(num_seeds - begin, _next_group(in_group, begin, size, num_found))
+        own = bounds[number]
+        r = _begin_group(batch, room, group, begin, begin + size, roots, own, report)
+        if r < 0:
+            return
         for hop in range(num_hops + 1):
-            for t in range(num_types):
-                # This hop draws from what the previous one found: vertices `first` to `known`.
-                first[t] = known[t]
-                known[t] = found[t]
-                counts[hop, t] += known[t] - first[t]
-                at = t * most
-                low = at + node_base[t] + first[t]
-                split_trees(
-                    nodes[at + first[t] : at + known[t]], num_nodes[t], vertices[low:], trees[low:]
-                )
+            _begin_hop(batch, room, group, counts[hop])
             while r < len(runs) and runs[r, _HOP] == hop:
                 e = runs[r, _EDGE]
-                src = ends[e, 0]
-                dst = ends[e, 1]
-                n = known[dst] - first[dst]
-                low = dst * most + node_base[dst] + first[dst]
-                frontier = vertices[low : low + n]
-                rows_of = trees[low : low + n]
-                offsets = all_offsets[: n + 1]
-                num_edges = csc[e, _EDGES]
-                rows_at, num_drawn = rows_of_type(csc, weights, e)
-                total = measure(
-                    array_at(like, rows_at, csc[e, _DST] + 1),
-                    num_drawn,
-                    frontier,
-                    fanouts[hop, e],
-                    replace,
-                    starts,
-                    degrees,
-                    offsets,
-                )
+                total = _draw(batch, weights, room, group, hop, e, report)
                 if total < 0:
-                    report[0] = BAD_ROW
-                    report[1] = frontier[-1 - total]
-                    return
-                pairs_at = np.int64(0)
-                if timed[e, _TIMES] != 0:
-                    pairs_at = timed[e, _PAIRS]
-                    total = _cut(
-                        array_at(like_times, timed[e, _TIMES], num_edges),
-                        array_at(like_times, timed[e, _MARKS], (num_edges + BLOCK - 1) // BLOCK),
-                        limits,
-                        timed[e, _SINCE],
-                        rows_of,
-                        fanouts[hop, e],
-                        replace,
-                        latest,
-                        rows,
-                    )
-                need = total + max(node_base[src] + found[src], edge_base[e] + now[e])
-                if need > most:
-                    report[0] = FULL
-                    report[1] = need
-                    return
-                picked = positions[:total]
-                low = dst * most + first[dst]
-                once = replace and fanouts[hop, e] >= 0  # fan-out -1 takes each edge once
-                if weights is None:
-                    pick_as(
-                        nodes[low : low + n],
-                        fanouts[hop, e],
-                        once,
-                        hop_key(key, hop, e),
-                        starts,
-                        degrees,
-                        offsets,
-                        seen,
-                        picked,
-                    )
-                else:
-                    pick_of_type(
-                        weights,
-                        e,
-                        like,
-                        nodes[low : low + n],
-                        fanouts[hop, e],
-                        once,
-                        hop_key(key, hop, e),
-                        weights[5],
-                        lifted,
-                        starts,
-                        degrees,
-                        offsets,
-                        seen,
-                        picked,
-                    )
-                at = e * most + edge_base[e] + now[e]
-                _read(
-                    array_at(like, csc[e, _INDICES], num_edges),
-                    array_at(like_ids, csc[e, _IDS], num_edges if csc[e, _IDS] else 0),
-                    array_at(like, pairs_at, 2 * num_edges if pairs_at else 0),
-                    picked,
-                    sources,
-                    all_ids[at:],
-                )
-                bad = _lift(
-                    sources, offsets, rows_of, num_nodes[src], first[dst], lifted, all_dst[at:]
-                )
-                if bad >= 0:
-                    report[0] = BAD_SOURCE
-                    report[1] = sources[bad]
-                    report[2] = e
                     return
                 edges_of[hop, e] += total
-                while r < len(runs) and runs[r, _HOP] == hop and runs[r, _EDGE] == e:
-                    begin_row = bounds[group, runs[r, _FIRST], 0] - first[dst]
-                    end_row = bounds[group, runs[r, _LAST], 1] - first[dst]
-                    low = offsets[begin_row]
-                    high = offsets[end_row]
-                    bounds[group, r, 0] = found[src]
-                    bounds[group, r, 2] = now[e] + low
-                    bounds[group, r, 3] = now[e] + high
-                    if low < high:
-                        # Without an upper bound: _lift has checked the sources, and ids of vertices
-                        # of trees are above num_nodes.
-                        _, found[src], bits[src] = relabel_growing(
-                            lifted[low:high],
-                            _ANY,
-                            nodes[src * most :],
-                            found[src],
-                            tables[src * slots : (src + 1) * slots],
-                            bits[src],
-                            all_src[at + low :],
-                        )
-                    bounds[group, r, 1] = found[src]
-                    r += 1
-                now[e] += total
-        for t in range(num_types):
-            node_base[t] += found[t]
-            held += found[t]
-            bits[t] = table_bits_next(bits[t], found[t])
-        for e in range(num_edge_types):
-            edge_base[e] += now[e]
+                r = _number_runs(batch, room, group, r, own)
+                group.drawn[e] += total
+        num_found += _end_group(room, group)
         begin += size
-        group += 1
+        number += 1
     for hop in range(num_hops):
         for t in range(num_types):
             counts[hop + 1, t] += counts[hop, t]
     report[0] = DONE
-    report[4] = group
-    report[3] = _lay_out(node_base, edge_base, parts, width)
+    report[4] = number
+    report[3] = _lay_out(group.nodes_before, group.edges_before, parts, roots[3])
 
 
 @kernel
@@ -481,6 +649,71 @@ def _place(ends, places, out, begin):
         out[begin + i] = places[ends[i]]
 
 
+class _Ends(NamedTuple):
+    """Counters while the result is written.
+
+    nodes, edges: vertices by vertex type, and edges by edge type, up to a run or a group.
+    node_places, edge_places: by run, where its next group's vertices and edges go.
+    """
+
+    nodes: Any
+    edges: Any
+    node_places: Any
+    edge_places: Any
+
+
+@inlined
+def _counters_of_result(counters, num_types, num_edge_types, num_runs):
+    """Divide the counters of ``longs``."""
+    nodes_at = num_types + num_edge_types
+    edges_at = nodes_at + num_runs
+    return _Ends(
+        counters[:num_types],
+        counters[num_types:nodes_at],
+        counters[nodes_at:edges_at],
+        counters[edges_at : edges_at + num_runs],
+    )
+
+
+@kernel
+def _advance(runs, r, bounds, until):
+    """Add a run's vertices and edges of one group."""
+    until.nodes[runs[r, _TYPE]] += bounds[r, _END] - bounds[r, _BEGIN]
+    if runs[r, _HOP] >= 0:
+        until.edges[runs[r, _EDGE]] += bounds[r, _EDGES_END] - bounds[r, _EDGES_BEGIN]
+
+
+@kernel
+def _begin_runs(runs, num_groups, bounds, until):
+    """Find where each run begins in the result, which is ordered by run, then group."""
+    _clear(until.nodes)
+    _clear(until.edges)
+    for r in range(len(runs)):
+        until.node_places[r] = until.nodes[runs[r, _TYPE]]
+        if runs[r, _HOP] >= 0:
+            until.edge_places[r] = until.edges[runs[r, _EDGE]]
+        for g in range(num_groups):
+            _advance(runs, r, bounds[g], until)
+
+
+@kernel
+def _put_vertices(runs, most, longs, bounds, until, parts, ids, whole):
+    """Write the vertices of a group, and their trees."""
+    for r in range(len(runs)):
+        t = runs[r, _TYPE]
+        begin = bounds[r, _BEGIN]
+        count = bounds[r, _END] - begin
+        place = until.node_places[r]
+        at = t * most + until.nodes[t] + begin
+        _copy(longs.vertices[at : at + count], ids, parts[2 * t] + place)
+        _copy(longs.trees[at : at + count], whole, parts[2 * t + 1] + place)
+        # The group's vertices of trees are no longer needed: their memory gets the local ids.
+        local_ids = _of_type(longs.nodes, most, t)[begin:]
+        for i in range(count):
+            local_ids[i] = place + i
+        until.node_places[r] += count
+
+
 @kernel
 def put_trees(ends, num_nodes, fanouts, runs, most, longs, ends_of, bounds, report, ids, whole):
     """Write the result: vertices and trees of each vertex type, and both ends and ids of the edges
@@ -490,60 +723,34 @@ def put_trees(ends, num_nodes, fanouts, runs, most, longs, ends_of, bounds, repo
     """
     num_hops, num_edge_types = fanouts.shape
     num_types = len(num_nodes)
-    _, _, nodes, vertices, trees, all_ids, _, work = _divide(longs, most, num_types, num_edge_types)
+    divided = _divide(longs, most, num_types, num_edge_types)
     all_src = ends_of[: num_edge_types * most]
     all_dst = ends_of[num_edge_types * most :]
-    num_runs = len(runs)
     _, edges_of, parts = _report(report, num_hops, num_types, num_edge_types)
-    node_base = work[:num_types]
-    edge_base = work[num_types : num_types + num_edge_types]
-    # Where the next group's vertices and edges of each run go.
-    node_places = work[num_types + num_edge_types : num_types + num_edge_types + num_runs]
-    edge_places = work[num_types + num_edge_types + num_runs :]
-    _clear(node_base)
-    _clear(edge_base)
-    # Scratch is ordered by group, then run; the result by run, then group. So first find where each
-    # run begins in the result, then copy group by group.
-    for r in range(num_runs):
-        t = runs[r, _TYPE]
-        node_places[r] = node_base[t]
-        for g in range(report[4]):
-            node_base[t] += bounds[g, r, 1] - bounds[g, r, 0]
-        if runs[r, _HOP] >= 0:
+    until = _counters_of_result(divided.counters, num_types, num_edge_types, len(runs))
+    # Scratch is ordered by group, then run. So first find where each run begins in the result, then
+    # copy group by group.
+    num_groups = report[4]
+    _begin_runs(runs, num_groups, bounds, until)
+    _clear(until.nodes)
+    _clear(until.edges)
+    for g in range(num_groups):
+        _put_vertices(runs, most, divided, bounds[g], until, parts, ids, whole)
+        for r in range(len(runs)):
             e = runs[r, _EDGE]
-            edge_places[r] = edge_base[e]
-            for g in range(report[4]):
-                edge_base[e] += bounds[g, r, 3] - bounds[g, r, 2]
-    _clear(node_base)
-    _clear(edge_base)
-    for g in range(report[4]):
-        for r in range(num_runs):
-            t = runs[r, _TYPE]
-            begin = bounds[g, r, 0]
-            count = bounds[g, r, 1] - begin
-            place = node_places[r]
-            at = t * most + node_base[t] + begin
-            _copy(vertices[at : at + count], ids, parts[2 * t] + place)
-            _copy(trees[at : at + count], whole, parts[2 * t + 1] + place)
-            # The group's vertices of trees are no longer needed: their memory gets the local ids.
-            at = t * most + begin
-            for i in range(count):
-                nodes[at + i] = place + i
-            node_places[r] += count
-        for r in range(num_runs):
-            e = runs[r, _EDGE]
-            count = bounds[g, r, 3] - bounds[g, r, 2]
+            begin = bounds[g, r, _EDGES_BEGIN]
+            count = bounds[g, r, _EDGES_END] - begin
             if count == 0:
                 continue
-            at = e * most + edge_base[e] + bounds[g, r, 2]
+            at = e * most + until.edges[e] + begin
             part = 2 * (num_types + e)
-            out = parts[part] + edge_places[r]
-            _place(all_src[at : at + count], nodes[ends[e, 0] * most :], ids, out)
+            out = parts[part] + until.edge_places[r]
+            of_src = _of_type(divided.nodes, most, ends[e, 0])
+            _place(all_src[at : at + count], of_src, ids, out)
             out += _total(edges_of, num_hops, e)
-            _place(all_dst[at : at + count], nodes[ends[e, 1] * most :], ids, out)
-            _copy(all_ids[at : at + count], whole, parts[part + 1] + edge_places[r])
-            edge_places[r] += count
-        for r in range(num_runs):
-            node_base[runs[r, _TYPE]] += bounds[g, r, 1] - bounds[g, r, 0]
-            if runs[r, _HOP] >= 0:
-                edge_base[runs[r, _EDGE]] += bounds[g, r, 3] - bounds[g, r, 2]
+            of_dst = _of_type(divided.nodes, most, ends[e, 1])
+            _place(all_dst[at : at + count], of_dst, ids, out)
+            _copy(divided.ids[at : at + count], whole, parts[part + 1] + until.edge_places[r])
+            until.edge_places[r] += count
+        for r in range(len(runs)):
+            _advance(runs, r, bounds[g], until)

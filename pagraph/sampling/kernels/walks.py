@@ -27,8 +27,10 @@ from .hop import _A, _B, draw_below, is_among, mix
 from .weighted import SHIFT, draw_edge, draw_unit, groups
 
 GROUP = 256  # walks that advance together
-SOUND, BAD_ROW, BAD_SOURCE = 0, 1, 2
-"""Outcomes of :func:`walk`: done, a damaged row, an edge that points outside the graph."""
+# Outcomes of :func:`walk`.
+SOUND = 0
+BAD_ROW = 1  # a damaged row
+BAD_SOURCE = 2  # an edge that points outside the graph
 # Rejected tries of a step before all edges of its row are weighed; longer rows get a try per edge.
 _LEAST_TRIES = 4
 FEW = 64  # visits per start up to which `_most_of_few` is used
@@ -413,7 +415,8 @@ def _most_of_few(traces, per_start, every, most, sources, starts, counts):
         while end < begin + most:
             best = np.int64(-1)
             for lane in range(padded):
-                best = max(best, ranks[lane] if ranks[lane] < last else np.int64(-1))
+                rank = ranks[lane] if ranks[lane] < last else np.int64(-1)
+                best = max(best, rank)
             if best < 0:
                 break
             sources[end] = best & _VERTEX

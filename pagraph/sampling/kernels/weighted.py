@@ -114,9 +114,11 @@ def _draws(start, degree, k, replace):
 
 
 @kernel
-def plan_draws(frontier, starts, degrees, out_indptr, key, replace, sums, rows, slots, points):
+def plan_draws(frontier, rows, key, replace, sums, scratch):
     """List the rows to draw from, and their first draws as slot of the guide and point in the
     total; returns both counts."""
+    starts, degrees, out_indptr = rows
+    numbers, slots, points, _ = scratch
     n = len(frontier)
     listed = 0
     drawn = 0
@@ -133,20 +135,22 @@ def plan_draws(frontier, starts, degrees, out_indptr, key, replace, sums, rows, 
             slots[drawn] = first + np.int64(u * np.float64(last - first))
             points[drawn] = u * sums[last - 1]
             drawn += 1
-        rows[listed] = i
+        numbers[listed] = i
         listed += 1
     return listed, drawn
 
 
 @kernel
-def find_groups(rows, starts, degrees, out_indptr, sums, guide, slots, points):
+def find_groups(rows, draws, sums, guide):
     """Replace each draw's slot by its group, and its point by the distance from the group's
     beginning."""
+    starts, degrees, out_indptr = rows
+    numbers, slots, points = draws
     # Two passes, since the second reads where the first one's guide points: in a single pass each
     # draw would wait for two cache misses in turn.
     at = 0
     drawn = len(slots)
-    for i in rows:
+    for i in numbers:
         first, _ = groups(starts[i], starts[i] + degrees[i])
         for _ in range(out_indptr[i + 1] - out_indptr[i]):
             if at + AHEAD < drawn:
@@ -154,7 +158,7 @@ def find_groups(rows, starts, degrees, out_indptr, sums, guide, slots, points):
             slots[at] = first + guide[slots[at]]
             at += 1
     at = 0
-    for i in rows:
+    for i in numbers:
         first, last = groups(starts[i], starts[i] + degrees[i])
         for _ in range(out_indptr[i + 1] - out_indptr[i]):
             if at + AHEAD < drawn:
@@ -187,21 +191,12 @@ def _scan(weights, lo, hi, x):
 
 
 @kernel
-def pick_weighted(
-    frontier,
-    starts,
-    degrees,
-    out_indptr,
-    key,
-    replace,
-    tables,
-    scratch,
-    positions,
-):
+def pick_weighted(frontier, rows, key, replace, tables, scratch, positions):
     """Pick edges of all rows in proportion to their weights.
 
     Args:
-        frontier, starts, degrees, out_indptr, key: See ``hop.pick_distinct``.
+        frontier, key: See ``hop.pick_distinct``.
+        rows: Its ``starts``, ``degrees`` and ``out_indptr``.
         replace: With replacement.
         tables: Weights, sums and guide.
         scratch: An int64 per row; an int64 and a float64 per pick; a float64 per pick of the row
@@ -209,51 +204,27 @@ def pick_weighted(
         positions: Gets the positions of the picks.
     """
     weights, sums, guide = tables
-    listed, drawn = plan_draws(
-        frontier,
-        starts,
-        degrees,
-        out_indptr,
-        key,
-        replace,
-        sums,
-        scratch[0],
-        scratch[1],
-        scratch[2],
-    )
-    rows = scratch[0][:listed]
-    slots = scratch[1][:drawn]
-    points = scratch[2][:drawn]
-    keys = scratch[3]
-    find_groups(rows, starts, degrees, out_indptr, sums, guide, slots, points)
+    listed, drawn = plan_draws(frontier, rows, key, replace, sums, scratch)
+    # The rows that are drawn from, and the group and point of each draw.
+    draws = scratch[0][:listed], scratch[1][:drawn], scratch[2][:drawn]
+    find_groups(rows, draws, sums, guide)
     if replace:
-        pick_short_repeated(frontier, starts, degrees, out_indptr, key, weights, positions)
-        take_repeated(rows, starts, degrees, out_indptr, weights, slots, points, positions)
+        pick_short_repeated(frontier, rows, key, weights, positions)
+        take_repeated(rows, draws, weights, positions)
         return
-    pick_short(frontier, starts, degrees, out_indptr, key, weights, keys, positions)
-    take_distinct(
-        frontier,
-        rows,
-        starts,
-        degrees,
-        out_indptr,
-        key,
-        weights,
-        sums,
-        guide,
-        slots,
-        points,
-        keys,
-        positions,
-    )
+    keys = scratch[3]
+    pick_short(frontier, rows, key, weights, keys, positions)
+    take_distinct(frontier, rows, draws, key, tables, keys, positions)
 
 
 @kernel
-def take_repeated(rows, starts, degrees, out_indptr, weights, slots, points, positions):
+def take_repeated(rows, draws, weights, positions):
     """Write the edges of the draws, for picks with replacement."""
+    starts, degrees, out_indptr = rows
+    numbers, slots, points = draws
     at = 0
     drawn = len(slots)
-    for i in rows:
+    for i in numbers:
         for p in range(np.int64(out_indptr[i]), np.int64(out_indptr[i + 1])):
             if at + AHEAD < drawn:
                 prefetch(weights, slots[at + AHEAD] << SHIFT)
@@ -263,26 +234,15 @@ def take_repeated(rows, starts, degrees, out_indptr, weights, slots, points, pos
 
 
 @kernel
-def take_distinct(
-    frontier,
-    rows,
-    starts,
-    degrees,
-    out_indptr,
-    key,
-    weights,
-    sums,
-    guide,
-    slots,
-    points,
-    keys,
-    positions,
-):
+def take_distinct(frontier, rows, draws, key, tables, keys, positions):
     """Write the distinct edges of the draws, and pick as many more as are missing; ``keys`` is
     scratch."""
+    starts, degrees, out_indptr = rows
+    numbers, slots, points = draws
+    weights, sums, guide = tables
     at = 0
     drawn = len(slots)
-    for i in rows:
+    for i in numbers:
         start = starts[i]
         end = starts[i] + degrees[i]
         begin = np.int64(out_indptr[i])
@@ -364,9 +324,10 @@ def _sort(values, begin, end):
 
 
 @kernel
-def pick_short(frontier, starts, degrees, out_indptr, key, weights, keys, positions):
+def pick_short(frontier, rows, key, weights, keys, positions):
     """Pick from the rows that ``plan_draws`` leaves out, without replacement: all edges if there
     are as many as picks, else by keys."""
+    starts, degrees, out_indptr = rows
     n = len(frontier)
     for i in range(n):
         if i + AHEAD < n:
@@ -384,9 +345,10 @@ def pick_short(frontier, starts, degrees, out_indptr, key, weights, keys, positi
 
 
 @kernel
-def pick_short_repeated(frontier, starts, degrees, out_indptr, key, weights, positions):
+def pick_short_repeated(frontier, rows, key, weights, positions):
     """Pick from the rows that ``plan_draws`` leaves out, with replacement: one scan of the row per
     draw."""
+    starts, degrees, out_indptr = rows
     for i in range(len(frontier)):
         start = starts[i]
         end = starts[i] + degrees[i]

@@ -44,6 +44,8 @@ _INTERVAL = 500_000  # ns between samples
 _WILL_NEED = 3  # POSIX_FADV_WILLNEED
 _EINTR = 4
 _EAGAIN = 11
+_BLOCK = 8  # words of a control block of AIO
+_EVENT = 4  # words of an event of AIO
 
 # Words of `state`.
 ERROR = 0  # errno of the first failed read, or SHORT if the file ended
@@ -255,6 +257,42 @@ def finish(rows, places, edges, request, job, slot, result, state):
         deliver(rows, places, first, behind, job, slot, low)
 
 
+@kernel
+def write_block(blocks, slot, job, address, low, nbytes):
+    """Write the control block (iocb) of a slot: read ``nbytes`` at byte ``low`` to ``address``."""
+    block = slot * _BLOCK
+    blocks[block : block + _BLOCK] = 0
+    blocks[block] = slot  # aio_data, which the event returns
+    # aio_fildes, above an aio_lio_opcode of 0 (IOCB_CMD_PREAD).
+    blocks[block + 2] = job[0] << 32
+    blocks[block + 3] = address
+    blocks[block + 4] = nbytes
+    blocks[block + 5] = low
+
+
+@kernel
+def submit_blocks(submit, context, pointers, count, in_flight, state):
+    """Submit control blocks; returns the number that the system has taken, -1 after an error.
+
+    Args:
+        submit: Number of the system call io_submit.
+        context: The AIO context.
+        pointers: Address of the pointers to the blocks.
+        count: Number of blocks.
+        in_flight: Number of reads under way.
+        state: Gets the error.
+    """
+    taken = syscall(submit, context, count, pointers, 0, 0, 0)
+    if taken >= 0:
+        return taken
+    error = int32_at(errno_place())
+    # EAGAIN is an error only if no read is under way, whose end to wait for.
+    if error == _EAGAIN and in_flight > 0:
+        return 0
+    fail(state, error, 0)
+    return -1
+
+
 @allocating_kernel
 def read_by_aio(
     rows,
@@ -285,66 +323,59 @@ def read_by_aio(
         submit: Number of the system call io_submit.
         get_events: Number of the system call io_getevents.
         context: The AIO context.
-        blocks: Scratch of uint64. For each slot it has the eight words of a control block (iocb),
-            then a pointer to it, then the four words of an event.
+        blocks: Scratch of uint64: a control block (iocb) for each slot, then a pointer for each,
+            then an event for each.
     """
     free = np.arange(depth)
     request_of = np.zeros(depth, dtype=np.int64)
-    pointers = depth * 8
-    events = depth * 9
+    pointers = depth * _BLOCK
+    events = pointers + depth
+    address = np.int64(blocks.ctypes.data)
     num_free = depth
     coming = 0
+    # Of the pointers, those up to `filled` were written, and those up to `sent` were submitted.
     sent = 0
     filled = 0
     while True:
         if sent == filled:
-            sent = filled = 0
+            sent = 0
+            filled = 0
         while coming < requests and num_free > 0 and filled < depth and state[STOP] == 0:
             num_free -= 1
             slot = free[num_free]
             request_of[slot] = coming
             low, nbytes = span(rows, edges[coming], edges[coming + 1], job)
-            block = slot * 8
-            blocks[block : block + 8] = 0
-            blocks[block] = slot
-            blocks[block + 2] = job[0] << 32
-            blocks[block + 3] = slots + slot * slot_bytes
-            blocks[block + 4] = nbytes
-            blocks[block + 5] = low
-            blocks[pointers + filled] = blocks.ctypes.data + block * 8
+            write_block(blocks, slot, job, slots + slot * slot_bytes, low, nbytes)
+            blocks[pointers + filled] = address + 8 * slot * _BLOCK
             filled += 1
             coming += 1
         note_depth(state, log, depth - num_free)
         if num_free == depth:
             return True
         if sent < filled:
-            place = blocks.ctypes.data + (pointers + sent) * 8
-            done = syscall(submit, context, filled - sent, place, 0, 0, 0)
-            if done >= 0:
-                sent += done
-            elif int32_at(errno_place()) != _EAGAIN or depth - num_free == filled - sent:
-                # EAGAIN is an error only if no read is under way, whose end to wait for.
-                fail(state, int32_at(errno_place()), 0)
+            flying = depth - num_free - (filled - sent)
+            place = address + 8 * (pointers + sent)
+            taken = submit_blocks(submit, context, place, filled - sent, flying, state)
+            if taken < 0:
                 for i in range(sent, filled):  # never submitted
-                    free[num_free] = (
-                        np.int64(blocks[pointers + i]) - np.int64(blocks.ctypes.data)
-                    ) // 64
+                    block = np.int64(blocks[pointers + i]) - address
+                    free[num_free] = block // (8 * _BLOCK)
                     num_free += 1
-                sent = filled
+                taken = filled - sent
+            sent += taken
         flying = depth - num_free - (filled - sent)
         if flying == 0:
             continue
-        place = blocks.ctypes.data + events * 8
+        place = address + 8 * events
         found = syscall(get_events, context, min(wait, flying), depth, place, 0, 0)
         if found < 0 and int32_at(errno_place()) != _EINTR:
             fail(state, int32_at(errno_place()), 0)
             return False
         for i in range(found):
-            event = events + i * 4
+            event = events + i * _EVENT
             slot = np.int64(blocks[event])
             result = np.int64(blocks[event + 2])
-            finish(
-                rows, places, edges, request_of[slot], job, slots + slot * slot_bytes, result, state
-            )
+            request = request_of[slot]
+            finish(rows, places, edges, request, job, slots + slot * slot_bytes, result, state)
             free[num_free] = slot
             num_free += 1

@@ -95,6 +95,19 @@ class Requests(NamedTuple):
             out,
         )
 
+    def read_by(self, kernel: Callable[..., Any], *own: Any) -> Any:
+        """Call a kernel that reads them; ``own`` are what only this kernel takes."""
+        return kernel(
+            self.rows,
+            self.places,
+            self.edges,
+            self.number,
+            self.job,
+            *own,
+            self.state,
+            self.log,
+        )
+
     def tell(self) -> None:
         """Pass the samples of the queue's depth to the watchers."""
         from . import _reads
@@ -189,8 +202,7 @@ class Threads(Queue):
 def _work(requests: Requests, slot: int) -> None:
     from . import _reads
 
-    rows, places, edges, number, _, job, state, log, _ = requests
-    _reads.read_by_pread(rows, places, edges, number, job, slot, state, log)
+    requests.read_by(_reads.read_by_pread, slot)
 
 
 class Advice(Queue):
@@ -203,10 +215,7 @@ class Advice(Queue):
         """Read, see :meth:`Queue.read`."""
         from . import _reads
 
-        rows, places, edges, number, _, job, state, log, _ = requests
-        _reads.read_behind_advice(
-            rows, places, edges, number, job, self._slots, self.depth, state, log
-        )
+        requests.read_by(_reads.read_behind_advice, self._slots, self.depth)
 
 
 # Reads to wait for in a system call. With 32, a queue of 128 ran dry: 65,700 requests/s of 4 KiB
@@ -255,12 +264,18 @@ class Aio(Queue):
 
     def read(self, requests: Requests) -> None:
         """Read, see :meth:`Queue.read`."""
-        rows, places, edges, number, _, job, state, log, _ = requests
         from . import _reads
 
-        slots = *self.slots(requests), WAIT
-        own = self._submit, self._get_events, self._context, self._blocks
-        if not _reads.read_by_aio(rows, places, edges, number, job, *slots, *own, state, log):
+        whole = requests.read_by(
+            _reads.read_by_aio,
+            *self.slots(requests),
+            WAIT,
+            self._submit,
+            self._get_events,
+            self._context,
+            self._blocks,
+        )
+        if not whole:
             self.is_lost = True
             _lost.append(self)
 
