@@ -1,9 +1,10 @@
 """Imports torch, DGL and PyG once, then forks a Python process for each client that asks for one.
 
-``python fork_server.py ADDRESS`` listens at a Unix socket until its standard input ends. Nothing
-runs in it but imports, so a fork finds what it would find in an interpreter of its own. It ends as
-an interpreter does, without taking its modules apart. Tests start it through
-``fresh_processes.forked_python``.
+``python fork_server.py BARE_ADDRESS ADDRESS`` is two servers, each of which listens at a Unix
+socket until the standard input ends: one that has imported torch and numba, and a fork of it that
+went on to import pagraph, DGL and PyG. Nothing runs in them but imports, so a fork finds what it
+would find in an interpreter of its own. It ends as an interpreter does, without taking its modules
+apart. Tests start them through ``fresh_processes``.
 """
 
 import atexit
@@ -29,28 +30,24 @@ from pathlib import Path
 
 import quick_interpreter
 
+BARE = ("torch", "numba", "scipy.sparse", "networkx", "click", "rich")
+"""Slow ones that import none of ours, nor DGL, PyG, pandas, PyArrow, matplotlib or Triton."""
 # Those of the verbs too: a tenth of a second each.
 MODULES = (
-    "numpy",
-    "torch",
     "pagraph.dgl",
     "pagraph.pyg",
     "pagraph.datasets",
     "pagraph.cli.train_run",
 )
 
-PYTHON = str(Path(sys.argv[1]).with_name("python"))
-"""Starts a process here: what is spawned is a fork too."""
 _PR_SET_PDEATHSIG = 1  # of prctl(2)
 
 
 class Server:
     """Forks, and tells each client the number of its process and then its exit code."""
 
-    def __init__(self, address):
-        self._listener = socket.socket(socket.AF_UNIX)
-        self._listener.bind(address)
-        self._listener.listen(64)
+    def __init__(self, listener):
+        self._listener = listener
         # A process that ends writes a byte here, which ends the wait for clients.
         self._ended, self._wake = os.pipe()
         os.set_blocking(self._wake, False)
@@ -88,7 +85,9 @@ class Server:
         os.read(self._ended, 4096)
         with contextlib.suppress(ChildProcessError):
             while (found := os.waitpid(-1, os.WNOHANG))[0]:
-                client = self._clients.pop(found[0])
+                client = self._clients.pop(found[0], None)
+                if client is None:  # the other server
+                    continue
                 with contextlib.suppress(KeyError):  # of one that was killed
                     self._events.unregister(client)
                 _tell(client, os.waitstatus_to_exitcode(found[1]))
@@ -130,6 +129,20 @@ class Server:
         self._events.register(client, selectors.EVENT_READ, pid)
         _tell(client, pid)
         return None
+
+
+def _listening(address):
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(address)
+    listener.listen(64)
+    return listener
+
+
+def _imported(names):
+    """Import what there is: without DGL or PyG that is less."""
+    for name in names:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
 
 
 def _join_namespaces(client):
@@ -204,6 +217,11 @@ def run(arguments, folder, environment):
     import numpy
     import torch
 
+    if "pagraph" not in sys.modules:  # whose kernels know their cache
+        import numba
+
+        numba.core.config.reload_config()
+
     numpy.random.seed()
     if environment.get("PYTHONFAULTHANDLER"):
         faulthandler.enable()
@@ -256,14 +274,18 @@ def end_of(job):
 
 
 if __name__ == "__main__":
-    server = Server(sys.argv[1])
-    for name in MODULES:
-        # Without DGL or PyG there are fewer.
-        with contextlib.suppress(ImportError):
-            importlib.import_module(name)
-    if os.environ.get("TRITON_INTERPRET") == "1":
-        quick_interpreter.quicken()
+    warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
+    addresses = sys.argv[1:]
+    listeners = [_listening(address) for address in addresses]
+    _imported(BARE)
+    which = int(os.fork() == 0)
+    listeners.pop(1 - which).close()
+    PYTHON = addresses[which] + ".python"
+    """Starts a process here: what is spawned is a fork too."""
+    if which:
+        _imported(MODULES)
+        if os.environ.get("TRITON_INTERPRET") == "1":
+            quick_interpreter.quicken()
     gc.collect()
     gc.freeze()  # pages that no collection writes to stay shared
-    warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
-    end_of(server.serve())
+    end_of(Server(*listeners).serve())

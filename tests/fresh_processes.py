@@ -1,7 +1,8 @@
 """Python processes without the seconds that importing torch, DGL and PyG takes each time.
 
-:func:`forked_python` is a program to use as ``sys.executable`` is. Tests of what happens at an
-import, by environment variables that are read at one, or to the memory of a whole process take
+:func:`forked_python` is a program to use as ``sys.executable`` is. Tests of what happens when ours,
+DGL or PyG is imported, or by environment variables that are read then, take :func:`bare_python`;
+those of the import of torch, of the end of an interpreter, or of the memory of a whole process
 ``sys.executable`` itself.
 """
 
@@ -21,13 +22,23 @@ from pathlib import Path
 HERE = Path(__file__).parent
 
 
-@functools.cache
 def forked_python() -> str:
     """The path of a program that runs ``python ARGUMENTS`` in a fork of the tests' own server."""
+    return _programs()[1]
+
+
+def bare_python() -> str:
+    """As :func:`forked_python`, of a server that has imported torch and numba, and nothing of
+    ours, DGL's or PyG's."""
+    return _programs()[0]
+
+
+@functools.cache
+def _programs() -> list[str]:
     folder = tempfile.TemporaryDirectory(prefix="fork-")
-    address = os.path.join(folder.name, "address")
+    addresses = [os.path.join(folder.name, name) for name in ("bare", "all")]
     server = subprocess.Popen(
-        [sys.executable, str(HERE / "fork_server.py"), address], stdin=subprocess.PIPE
+        [sys.executable, str(HERE / "fork_server.py"), *addresses], stdin=subprocess.PIPE
     )
 
     def end() -> None:
@@ -36,10 +47,14 @@ def forked_python() -> str:
         folder.cleanup()
 
     atexit.register(end)
+    return [_program(address) for address in addresses]
+
+
+def _program(address: str) -> str:
     client = [sys.executable, "-I", "-S", str(HERE / "fork_client.py"), address]
     # The first may come before the server listens, which it does before its imports.
     wait = f"while [ ! -S {shlex.quote(address)} ]; do sleep 0.01; done"
-    program = Path(folder.name) / "python"
+    program = Path(f"{address}.python")
     program.write_text(f'#!/bin/sh\n{wait}\nexec {shlex.join(client)} "$@"\n')
     program.chmod(0o755)
     return str(program)

@@ -11,7 +11,7 @@ import pytest
 from chaos import BOUNDS_CHECKED, PARTS
 from chaos.campaign import _checking_bounds
 from chaos.worker import unclear
-from fresh_processes import forked_python
+from fresh_processes import bare_python, forked_python
 
 from pagraph import FormatError
 
@@ -36,6 +36,7 @@ def test_parts_run(tmp_path, parts, trials):
     for part in parts:
         command += ["--part", part]
     environment = {"CHAOS_BATCH_SECONDS": "1", "CHAOS_PYTHON": forked_python()}
+    environment["CHAOS_CHECKED_PYTHON"] = bare_python()
     done = subprocess.run(
         command,
         cwd=ROOT,
@@ -62,7 +63,7 @@ except IndexError as error:
     print(error, unclear(error, (), ""))
 """
     environment = {**os.environ, **_checking_bounds(), "XDG_CACHE_HOME": str(tmp_path)}
-    command = [sys.executable, "-c", script]
+    command = [bare_python(), "-c", script]
     done = subprocess.run(
         command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=280
     )

@@ -2,15 +2,15 @@
 be done ahead."""
 
 import gc
+import multiprocessing.spawn
 import os
 import subprocess
-import sys
 import threading
 import time
 
 import numpy as np
 import pytest
-from fresh_processes import forked_python
+from fresh_processes import bare_python, forked_python
 from hypothesis import given
 from hypothesis import strategies as st
 from numba.core.compiler import Flags
@@ -49,7 +49,7 @@ def run_first(folder):
     environment = os.environ | {"NUMBA_CACHE_DIR": str(folder)}
     environment.pop("PAGRAPH_QUIET", None)
     done = subprocess.run(
-        [sys.executable, "-c", FIRST], env=environment, capture_output=True, text=True, check=True
+        [bare_python(), "-c", FIRST], env=environment, capture_output=True, text=True, check=True
     )
     lines = done.stdout.splitlines()
     numbers = [tuple(map(float, line.split())) for line in lines if not line.startswith("log:")]
@@ -274,7 +274,9 @@ class TestWarmUp:
         for kind in warmup.kinds_of():
             assert sum(1 for _ in kind.batches(warmup._tiny_graph())) > 0, kind.title
 
-    def test_progress(self):
+    def test_progress(self, monkeypatch):
+        # Whose processes need not import torch; how they do is tested by one that fails.
+        monkeypatch.setattr(multiprocessing.spawn, "_python_exe", os.fsencode(forked_python()))
         told = []
         warmup.warm_up(["core"], jobs=1, progress=lambda done, whole: told.append((done, whole)))
         count = len(warmup.kinds_of(["core"]))

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from fresh_processes import bare_python
 
 import pagraph
 from pagraph import _jit
@@ -196,7 +197,7 @@ def test_another_user_is_kept_out_whatever_the_umask(monkeypatch, tmp_path, ente
     path = os.pathsep.join([str(Path(pagraph.__file__).parents[1]), *filter(None, sys.path)])
     environment = os.environ | {"PYTHONPATH": path}
     done = subprocess.run(
-        [sys.executable, "-c", SCRIPT], env=environment, capture_output=True, text=True
+        [bare_python(), "-c", SCRIPT], env=environment, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
     folder = done.stdout.strip()

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from fresh_processes import forked_python
+from fresh_processes import bare_python, forked_python
 
 from pagraph.accelerator import HostAccelerator
 
@@ -94,7 +94,7 @@ class TestMake:
             "sys.exit(pytest.main(['-q', '--collect-only', '-m', 'gpu', "
             f"*{[str(path) for path in marked]}]))"
         )
-        done = run(sys.executable, "-c", code)
+        done = run(bare_python(), "-c", code)
         assert done.returncode == 0, done.stdout
 
 

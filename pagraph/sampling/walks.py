@@ -276,9 +276,8 @@ class RandomWalks:
         """Probability to end before each step, float64; empty if that is 0."""
         if self.end_prob == 0.0:
             return np.empty(0)
-        return np.ascontiguousarray(
-            np.broadcast_to(np.asarray(self.end_prob, np.float64), self.num_steps)
-        )
+        # Own memory: a read-only array would be another signature, which compiles anew.
+        return np.full(self.num_steps, self.end_prob, np.float64)
 
 
 def most_visited(

@@ -55,7 +55,8 @@ class HaloSearch:
         self._kernels = _halo
         self._csc = csc
         self._edges = csc.arrays
-        self._train = train.numpy()
+        # One signature, whatever the strides.
+        self._train = train.contiguous().numpy()
         shape = (min(hops, LEVELS), vertices, num_parts)
         self._counts: npt.NDArray[np.uint8] = np.zeros(shape, np.uint8)
         self._least = smallest_size(len(train), num_parts)
@@ -87,7 +88,7 @@ class HaloSearch:
         """Assign further vertices to the parts whose load grows least; parts get equal numbers."""
         parts = np.zeros(len(vertices), np.int32)
         order = by_in_degree(self._csc, vertices)
-        self._place(vertices.numpy(), order, parts, SQUARINGS, _ignore)
+        self._place(vertices.contiguous().numpy(), order, parts, SQUARINGS, _ignore)
         return parts
 
     def _place(

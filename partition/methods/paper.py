@@ -81,13 +81,15 @@ def paper_parts(
     sizes = np.zeros(num_parts, dtype=np.int64)
     held = np.zeros(num_parts, dtype=np.int64)
     parts = np.empty(len(train), dtype=np.int32)
+    # One signature, whatever the strides.
+    ids = train.contiguous().numpy()
     state = (stamps, owners, reached, queue, members, counts, sizes, held, parts)
     step = -(-len(train) // _STEPS)
     for begin in range(0, len(train), step):
         end = min(begin + step, len(train))
         edges = (indptr, indices, row_ptr, rows)
         last_stamp = np.iinfo(stamps.dtype).max
-        _paper.assign(*edges, by_rank, train.numpy(), begin, end, last_stamp, *state)
+        _paper.assign(*edges, by_rank, ids, begin, end, last_stamp, *state)
         if progress is not None:
             progress(end, len(train))
     return torch.from_numpy(parts)

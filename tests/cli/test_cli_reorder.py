@@ -1,12 +1,11 @@
 """``pagraph reorder``, and the other verbs on what it writes."""
 
 import json
-import resource
 import subprocess
-import sys
 
 import pytest
 import torch
+from fresh_processes import forked_python
 from runs import fails, run
 
 from pagraph import Graph
@@ -120,13 +119,14 @@ def test_wrong_arguments(folder, tmp_path):
 def test_no_room_for_the_arrays(folder, tmp_path):
     """A system that takes no more bytes: one line that names the folder, and nothing is left."""
 
-    def limit():
-        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
-
-    command = [sys.executable, "-m", "pagraph", "reorder", folder, tmp_path / "out", *TASK]
-    done = subprocess.run(
-        [*map(str, command)], capture_output=True, text=True, preexec_fn=limit, timeout=200
-    )
+    code = """
+import resource
+from pagraph.cli import main
+resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+main()
+"""
+    command = [forked_python(), "-c", code, "reorder", folder, tmp_path / "out", *TASK]
+    done = subprocess.run([*map(str, command)], capture_output=True, text=True, timeout=200)
     assert (done.returncode, done.stderr) == (
         1,
         f"Error: [Errno 27] File too large: '{tmp_path / 'out'}'\n",

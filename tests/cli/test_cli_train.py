@@ -3,7 +3,6 @@ import json
 import re
 import shutil
 import subprocess
-import sys
 import warnings
 from collections import Counter
 from functools import partial
@@ -12,7 +11,7 @@ import numpy as np
 import pytest
 import runs
 import torch
-from fresh_processes import forked_python
+from fresh_processes import bare_python, forked_python
 from timelines import checked, spans
 
 from pagraph import Graph
@@ -405,7 +404,7 @@ def run_without(packages, *arguments):
         "main; main()"
     )
     return subprocess.run(
-        [sys.executable, "-c", code, *map(str, arguments)],
+        [bare_python(), "-c", code, *map(str, arguments)],
         capture_output=True,
         text=True,
         timeout=200,

@@ -10,6 +10,7 @@ import time
 import click
 import pytest
 from click.testing import CliRunner
+from fresh_processes import forked_python
 
 import pagraph
 from pagraph import FormatError, MissingDependencyError, PipelineError
@@ -159,7 +160,7 @@ def test_ctrl_c_says_so_and_leaves_nothing(tmp_path):
         main(sys.argv[1:], prog_name="pagraph")
     """
     arguments = ["generate", "rmat", str(tmp_path / "g"), "--scale", "20", "--edges", "2000000000"]
-    command = [sys.executable, "-c", textwrap.dedent(code), *arguments]
+    command = [forked_python(), "-c", textwrap.dedent(code), *arguments]
     limits = {**os.environ, "OMP_NUM_THREADS": "1"}
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with subprocess.Popen(command, env=limits, **pipes) as process:

@@ -4,11 +4,11 @@ import os
 import signal
 import sqlite3
 import subprocess
-import sys
 import tempfile
 import time
 
 import pytest
+from fresh_processes import bare_python, forked_python
 
 from pagraph import FormatError
 from pagraph.datasets import import_graph, open_graph, read_graph
@@ -435,9 +435,7 @@ def test_drivers_that_are_missing(tmp_path):
         "from pagraph.cli import main; main(['import', 'some.db', 'out'])"
     )
     sqlite3.connect(tmp_path / "some.db").close()
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True
-    )
+    done = subprocess.run([bare_python(), "-c", code], cwd=tmp_path, capture_output=True, text=True)
     assert done.stderr.splitlines()[-1].startswith(
         "Error: databases need adbc-driver-manager: pip install"
     )
@@ -494,7 +492,7 @@ LONG = (
 @pytest.mark.parametrize("script", [LARGE, LONG])
 def test_ctrl_c(database, tmp_path, script):
     path = database(script)
-    command = [sys.executable, "-m", "pagraph", "import", str(path), str(tmp_path / "out")]
+    command = [forked_python(), "-m", "pagraph", "import", str(path), str(tmp_path / "out")]
     running = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     # Once the folder is being written.
     deadline = time.monotonic() + 60

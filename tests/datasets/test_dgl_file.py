@@ -10,6 +10,7 @@ import sys
 
 import pytest
 import torch
+from fresh_processes import bare_python
 
 from pagraph import FormatError, Graph
 from pagraph.datasets import read_graph
@@ -313,7 +314,7 @@ def test_it_needs_no_dgl(dgl, tmp_path):
         "assert not {'dgl', 'pagraph.dgl'} & set(sys.modules)"
     )
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    subprocess.run([sys.executable, "-c", code], check=True, env=environment)
+    subprocess.run([bare_python(), "-c", code], check=True, env=environment)
 
 
 @pytest.mark.parametrize(("src", "dst"), [(0, 2**20), (0, -1), (7, 0), (2**32 + 5, 0), (0, 2**62)])

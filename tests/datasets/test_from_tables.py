@@ -2,7 +2,6 @@
 and in files."""
 
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from fresh_processes import bare_python
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -557,7 +557,7 @@ assert graph.num_edges == 4 and "pyarrow" not in sys.modules
 
 
 def test_pyarrow_is_not_needed():
-    subprocess.run([sys.executable, "-c", WITHOUT_PYARROW], check=True)
+    subprocess.run([bare_python(), "-c", WITHOUT_PYARROW], check=True)
 
 
 def test_progress_ends_at_the_whole(tmp_path, shop_frames):

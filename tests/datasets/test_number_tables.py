@@ -5,11 +5,11 @@ import csv
 import gzip
 import math
 import subprocess
-import sys
 
 import numpy as np
 import pytest
 import torch
+from fresh_processes import bare_python
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -192,4 +192,4 @@ assert read_graph(folder / "ogb").ndata["feat"].tolist() == [[0.5, 1], [1, 2], [
 
 
 def test_all_is_read_where_pyarrow_is_not(tmp_path):
-    subprocess.run([sys.executable, "-c", WITHOUT_PYARROW, str(tmp_path)], check=True)
+    subprocess.run([bare_python(), "-c", WITHOUT_PYARROW, str(tmp_path)], check=True)

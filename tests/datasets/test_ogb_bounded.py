@@ -6,6 +6,7 @@ import sys
 import numpy as np
 import pytest
 import torch
+from fresh_processes import forked_python
 from test_bounded import little, same_folders  # noqa: F401  (a fixture)
 
 from pagraph import FormatError
@@ -182,7 +183,7 @@ np.savez_compressed(raw / "node-label.npz", node_label=np.full((400_000, 1), np.
 @pytest.mark.timeout(300)
 def test_a_folder_larger_than_the_memory(in_group, tmp_path):
     # 0.8 GB of arrays, in two halves of which neither fits.
-    subprocess.run([sys.executable, "-c", LARGE, tmp_path / "o"], check=True)
+    subprocess.run([forked_python(), "-c", LARGE, tmp_path / "o"], check=True)
     command = [sys.executable, "-m", "pagraph", "import", tmp_path / "o", tmp_path / "g"]
     in_group(400 * MIB, *command, "--memory", "320MiB")
     whole = read_graph(tmp_path / "o")

@@ -1,11 +1,11 @@
 """The whole import line can be swapped: all names of ``dgl.dataloading``, ours first."""
 
 import subprocess
-import sys
 
 import pytest
 import torch
 from cases import dgl
+from fresh_processes import bare_python
 
 import pagraph.dgl
 
@@ -128,6 +128,6 @@ loader = pagraph.dgl.DataLoader(graph, torch.arange(3), dgl.dataloading.Neighbor
 assert isinstance(loader, dgl.dataloading.DataLoader)
 print(len(list(loader)))
 """
-    command = [sys.executable, "-W", "ignore", "-c", text]
+    command = [bare_python(), "-W", "ignore", "-c", text]
     done = subprocess.run(command, capture_output=True, text=True, timeout=200)
     assert done.stdout == "3\n", done.stderr

@@ -5,9 +5,9 @@ import json
 import os
 import re
 import subprocess
-import sys
 
 import pytest
+from fresh_processes import bare_python
 
 pytest.importorskip("triton")
 
@@ -111,7 +111,7 @@ def compile_all(cases):
     """The PTX of each case, and what the machine's code takes of a processor."""
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     result = subprocess.run(
-        [sys.executable, "-c", _COMPILE],
+        [bare_python(), "-c", _COMPILE],
         input=json.dumps(cases),
         env=environment,
         capture_output=True,

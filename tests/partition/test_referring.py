@@ -5,11 +5,11 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 import textwrap
 
 import pytest
 import torch
+from fresh_processes import forked_python
 
 from pagraph import FormatError, Graph, Loader, NeighborSampler, open_partition
 from pagraph.datasets import write_graph
@@ -195,7 +195,7 @@ def test_two_processes_have_one_copy_of_the_features_in_memory(tmp_path):
         print(resident, shared, flush=True)
         sys.stdin.readline()
     """)
-    command = [sys.executable, "-c", script, str(tmp_path / "out")]
+    command = [forked_python(), "-c", script, str(tmp_path / "out")]
     ranks = [
         subprocess.Popen(
             [*command, str(rank)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True

@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+from fresh_processes import forked_python
 
 MIB = 1 << 20
 BATCHES = """
@@ -41,7 +42,7 @@ def folder(tmp_path_factory):
         "0.02,0.01,0.01",
     ]
     subprocess.run(
-        [sys.executable, "-m", "pagraph", "generate", "rmat", *size, out],
+        [forked_python(), "-m", "pagraph", "generate", "rmat", *size, out],
         check=True,
         capture_output=True,
     )
@@ -50,9 +51,9 @@ def folder(tmp_path_factory):
 
 @pytest.mark.slow
 def test_an_epoch_keeps_to_a_quarter_more_than_memory(folder, in_group):
-    run = [sys.executable, "-c", BATCHES, folder]
-    limited = in_group(400 * MIB, *run, "320MiB")
-    free = subprocess.run([*run, ""], check=True, capture_output=True, text=True).stdout
+    limited = in_group(400 * MIB, sys.executable, "-c", BATCHES, folder, "320MiB")
+    run = [forked_python(), "-c", BATCHES, folder, ""]
+    free = subprocess.run(run, check=True, capture_output=True, text=True).stdout
     assert limited == free
 
 
@@ -103,7 +104,7 @@ def test_a_profile_keeps_to_a_quarter_more_than_memory(tmp_path, in_group):
     size = ["--scale", "21", "--edge-factor", "4", "--features", "1", "--classes", "2"]
     size += ["--fractions", "0.01,0.01,0.01"]
     subprocess.run(
-        [sys.executable, "-m", "pagraph", "generate", "rmat", *size, folder],
+        [forked_python(), "-m", "pagraph", "generate", "rmat", *size, folder],
         check=True,
         capture_output=True,
     )

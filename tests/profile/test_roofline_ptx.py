@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+from fresh_processes import bare_python
 
 pytestmark = pytest.mark.slow
 
@@ -41,7 +42,7 @@ def test_rows_of_16_bytes_are_read_in_16_bytes_and_nothing_spills():
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     environment["PYTHONPATH"] = os.pathsep.join(sys.path)  # with the benchmarks' folder
     done = subprocess.run(
-        [sys.executable, "-c", COMPILE],
+        [bare_python(), "-c", COMPILE],
         capture_output=True,
         text=True,
         timeout=200,

@@ -3,12 +3,12 @@
 import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from fresh_processes import forked_python
 
 pytest.importorskip("relbench", reason="needs relbench (pip install '.[dev-clients]')")
 pytest.importorskip("torch_frame", reason="needs PyTorch Frame (pip install '.[dev-clients]')")
@@ -93,7 +93,7 @@ def shop(tmp_path_factory):
 @pytest.mark.slow
 def test_the_example_learns(shop):
     options = ["--epochs", "6", "--batch-size", "64", "--fanouts", "8", "8"]
-    command = [sys.executable, "-W", "ignore", str(EXAMPLE), str(shop), "buys", *options]
+    command = [forked_python(), "-W", "ignore", str(EXAMPLE), str(shop), "buys", *options]
     # Waiting OpenMP threads spin: on busy cores two are far slower than one.
     alone = os.environ | {"OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, capture_output=True, text=True, env=alone)

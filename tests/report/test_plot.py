@@ -1,8 +1,8 @@
 import subprocess
-import sys
 import xml.etree.ElementTree as ElementTree
 
 import pytest
+from fresh_processes import bare_python
 
 from pagraph.options.names import PLOT_FORMATS
 from pagraph.profile import recommend
@@ -104,7 +104,7 @@ def test_missing_matplotlib_is_said_before_the_work(tmp_path):
         "except MissingDependencyError as error: print(error)\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, timeout=120
+        [bare_python(), "-c", code, str(tmp_path)], capture_output=True, text=True, timeout=120
     )
     assert (
         done.stdout

@@ -5,9 +5,9 @@ import json
 import os
 import re
 import subprocess
-import sys
 
 import pytest
+from fresh_processes import bare_python
 
 pytest.importorskip("triton")
 
@@ -125,7 +125,7 @@ def compiled(request):
     """Kernel, dtypes of the graph's and of the batch's ids, constants, and code of each launch,
     with its resources."""
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    command = [sys.executable, "-c", COMPILE, str(request.param)]
+    command = [bare_python(), "-c", COMPILE, str(request.param)]
     done = subprocess.run(command, capture_output=True, text=True, env=environment)
     if "cuobjdump" in done.stderr and "No such file" in done.stderr:
         pytest.skip("needs cuobjdump, which Triton's wheels for Linux have")

@@ -127,17 +127,19 @@ def test_equals_the_plain_reference(graph, sizes, method, prob, key, dtype, data
 
 @pytest.mark.parametrize("prob", [None, "w"])
 def test_ladies_draws_exactly_so_many_vertices_with_the_right_probabilities(prob):
-    graph, seeds, rounds = hub_graph(), torch.arange(12), 4000
+    """In so many rounds vertices that were drawn one after the other, the nearest mistake, would
+    differ by 24 standard errors where there are 40; shares that are not squared by 37."""
+    graph, seeds, rounds = hub_graph(), torch.arange(12), 2000
+    indices = graph.csc.indices.numpy()
     importance = plain_layers.Layer(graph.csc, range(12), in_csc_order(graph, prob)).candidates()
     for size in (1, 7, 40):
         pi = plain_layers.inclusion(importance, size)
         assert sum(pi.values()) == pytest.approx(size) and (size < 40 or max(pi.values()) == 1.0)
         counts = np.zeros(graph.num_nodes)
+        sampler = LayerSampler([size], prob=prob)
         for key in range(rounds):
-            block = (
-                LayerSampler([size], prob=prob).sample(graph, seeds, derive_key(1, key)).blocks[0]
-            )
-            drawn = np.unique(graph.csc.indices[block.positions.long()])
+            block = sampler.sample(graph, seeds, derive_key(1, key)).blocks[0]
+            drawn = np.unique(indices[block.positions.numpy()])
             assert len(drawn) == size
             counts[drawn] += 1
         expected = np.array([pi.get(u, 0.0) for u in range(graph.num_nodes)])

@@ -206,6 +206,8 @@ def test_an_interrupt_and_the_end_of_the_interpreter(rows_file):
     import os, signal, sys, threading, time
     import numpy as np
     from pagraph.system.disk_reads import FileReader
+    # A shell's background job ignores it, and so would this process for ever.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     path = sys.argv[1]
     values = np.fromfile(path, dtype=np.uint8).reshape(-1, 1000)
     rows = np.arange(0, 4000, 3)
