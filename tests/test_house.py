@@ -9,16 +9,16 @@ import pytest
 HOUSE = Path(__file__).parent.parent / "benchmarks" / "house.py"
 
 MOST = {
-    "tokens a line": 8.68,
-    "ternaries a thousand lines": 26,
-    "tuple assignments a thousand lines": 6.7,
+    "tokens a line": 8.67,
+    "ternaries a thousand lines": 24.6,
+    "tuple assignments a thousand lines": 6.5,
     "nested ternaries": 0,
     "lines above 100": 0,
     "longest line": 100,
     "circles": 0,
 }
 """Figures that may fall. Who lowers one writes the new figure here."""
-LEAST = {"comments a thousand lines": 49}
+LEAST = {"comments a thousand lines": 50}
 """Figures that may rise."""
 
 
