@@ -26,9 +26,10 @@ POINTERS = dict(ids="*i64", slots="*i32", cached=None, rows=None, table="*i64", 
 ORDER = "ids count num_rows slots num_cached cached rows table limit out hits order begin".split()
 ORDER += [f"end{part}" for part in range(8)]
 
-def compiled(architecture, word, constants, cached=None, far=None, out=None):
+def compiled(architecture, word, constants, cached=None, far=None, out=None, wide=()):
     words = {8: "*i64", 4: "*i32", 2: "*i16", 1: "*u8"}[word]
     given = dict(POINTERS, cached=cached or words, rows=far or words, out=out or words)
+    given |= {name: "i64" for name in wide}
     signature = {name: given.get(name, "i32") for name in ORDER} | {name: "constexpr" for name in constants}
     aligned = {(ORDER.index(name),): [["tt.divisibility", 16]] for name in POINTERS}
     source = ASTSource(gather_rows, signature=signature, constexprs=constants, attrs=aligned)
@@ -86,6 +87,7 @@ def case(
     far=None,
     out=None,
     stride=None,
+    wide=(),
     **changes,
 ):
     """One compilation: rows of ``width`` words, ``rows`` of them in a tile."""
@@ -104,6 +106,7 @@ def case(
         "cached": cached,
         "far": far,
         "out": out,
+        "wide": wide,
     }
 
 
@@ -237,3 +240,11 @@ def test_rows_at_addresses_that_stand_in_memory_move_likewise(architecture):
         assert (made.count("ld.global.v2.b64"), made.count("st.global.v2.b64")) == (4 * sides, 4), (
             name
         )
+
+
+def test_parts_may_end_beyond_int32():
+    # Numbers from 2**31 on are int64: the last ends of a huge batch, but not the first, nor those
+    # of parts that do not exist.
+    huge = case(90, 8, 64, 16, wide=("count", "end1", "end2"))
+    ((ptx, _),) = compile_all([huge])
+    assert "atom.global" in ptx or "red.global" in ptx  # the hits are counted

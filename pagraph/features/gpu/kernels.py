@@ -70,21 +70,24 @@ def _scales(
 @triton.jit
 def _end_of(part: tl.constexpr, end0, end1, end2, end3, end4, end5, end6, end7):
     """The end of a part of the ids."""
+    # One chain, of which Triton compiles one return: ends from 2**31 on are int64, others int32,
+    # and returns of two types are an error.
     if part == 0:
         return end0
-    if part == 1:
+    elif part == 1:
         return end1
-    if part == 2:
+    elif part == 2:
         return end2
-    if part == 3:
+    elif part == 3:
         return end3
-    if part == 4:
+    elif part == 4:
         return end4
-    if part == 5:
+    elif part == 5:
         return end5
-    if part == 6:
+    elif part == 6:
         return end6
-    return end7
+    else:
+        return end7
 
 
 @triton.jit(
