@@ -70,24 +70,25 @@ def _scales(
 @triton.jit
 def _end_of(part: tl.constexpr, end0, end1, end2, end3, end4, end5, end6, end7):
     """The end of a part of the ids."""
-    # One chain, of which Triton compiles one return: ends from 2**31 on are int64, others int32,
-    # and returns of two types are an error.
+    # With one return: ends from 2**31 on are int64, others int32, and Triton refuses returns of two
+    # types.
     if part == 0:
-        return end0
+        end = end0
     elif part == 1:
-        return end1
+        end = end1
     elif part == 2:
-        return end2
+        end = end2
     elif part == 3:
-        return end3
+        end = end3
     elif part == 4:
-        return end4
+        end = end4
     elif part == 5:
-        return end5
+        end = end5
     elif part == 6:
-        return end6
+        end = end6
     else:
-        return end7
+        end = end7
+    return end
 
 
 @triton.jit(
