@@ -321,6 +321,18 @@ def test_damaged_arrays_are_an_error():
     graph = Graph(CSC(torch.tensor([0, 2, 4]), torch.tensor([0, 1, 1, 9]), 2))
     with pytest.raises(FormatError, match=r"indices must be in \[0, 2\), got 9"):
         HGTSampler([2]).sample(graph, torch.tensor([1]))
+    bent = Graph(CSC(torch.tensor([0, 9, 4]), torch.tensor([0, 1, 1, 0]), 2), 2)
+    for size in (2, 0):  # with 0, the row is first read for the edges among the vertices
+        with pytest.raises(FormatError, match="indptr must be non-decreasing, .* vertex 0"):
+            HGTSampler([size]).sample(bent, torch.tensor([0]))
+
+
+def test_a_damaged_edge_of_one_of_several_types_is_an_error():
+    good = CSC(torch.tensor([0, 1, 2]), torch.tensor([0, 1]), 2)
+    far = CSC(torch.tensor([0, 1, 2]), torch.tensor([0, 3]), 3)
+    graph = Graph({("a", "to", "a"): good, ("b", "of", "a"): far}, {"a": 2, "b": 3})
+    with pytest.raises(FormatError, match=r"indices must be in \[0, 3\), got 3"):
+        HGTSampler([2]).sample(graph, {"a": torch.tensor([0, 1])})
 
 
 def test_bad_arguments():

@@ -126,11 +126,12 @@ FILTER = """
 import ctypes, struct, sys
 import numpy as np
 
-def forbid(*numbers):
-    # A seccomp filter, as containers have it: these system calls fail with EPERM, all others go on.
+def forbid(*numbers, error=1):
+    # A seccomp filter, as containers have it: these system calls fail, all others go on. The error
+    # is EPERM.
     steps = [(0x20, 0, 0, 0)]
     steps += [(0x15, len(numbers) - i, 0, number) for i, number in enumerate(numbers)]
-    steps += [(0x06, 0, 0, 0x7FFF0000), (0x06, 0, 0, 0x00050000 | 1)]
+    steps += [(0x06, 0, 0, 0x7FFF0000), (0x06, 0, 0, 0x00050000 | error)]
     program = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *step) for step in steps))
     head = struct.pack("HxxxxxxP", len(steps), ctypes.addressof(program))
     libc = ctypes.CDLL(None, use_errno=True)
@@ -138,6 +139,7 @@ def forbid(*numbers):
     assert libc.prctl(22, 2, ctypes.create_string_buffer(head), 0, 0) == 0
 """
 IO_SETUP = 206
+IO_SUBMIT = 209
 
 
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="numbers of system calls of x86-64")
@@ -165,6 +167,29 @@ def test_a_system_that_refuses(rows_file, forbidden, expected):
         run_python(FILTER + textwrap.dedent(code), rows_file, *forbidden).split()
         == expected.split()
     )
+
+
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="numbers of system calls of x86-64")
+@pytest.mark.parametrize("error", [errno.EPERM, errno.EAGAIN])
+def test_a_system_that_takes_no_reads(rows_file, error):
+    """EAGAIN too is an error where no read is under way, whose end could be waited for."""
+    code = """
+    from pagraph.system.disk_reads import FileReader
+    path, number, error = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+    reader = FileReader(path, stride=1000, row_bytes=1000, num_rows=4000, direct=True, way="aio")
+    out = np.empty((4000, 1000), dtype=np.uint8)
+    reader.read(np.arange(4000), out)
+    forbid(number, error=error)
+    for _ in range(2):
+        try:
+            reader.read(np.arange(0, 4000, 9), out[:445])
+        except OSError as refused:
+            print(refused.errno)
+    """
+    if ways.refusal("aio"):
+        pytest.skip("this system refuses AIO itself")
+    printed = run_python(FILTER + textwrap.dedent(code), rows_file, IO_SUBMIT, error)
+    assert printed.split() == [str(int(error))] * 2
 
 
 @pytest.mark.parametrize(("way", "direct"), KINDS)
