@@ -332,7 +332,7 @@ def _text_lines(path: StrPath, block: Block) -> list[tuple[int, str]]:
     stripped = (
         (number, line.strip(BLANKS)) for number, line in numbered_lines(text, block.first_line)
     )
-    # An empty text is in any.
+    # An empty line is left out, too: "" is in any text.
     return [(number, line) for number, line in stripped if line[:1] not in "#%"]
 
 
