@@ -210,6 +210,8 @@ def _with_negatives(
     The time of an end is that of its pair.
     """
     src_owners = dst_owners = torch.arange(len(src), device="cpu")
+    if negatives is None:
+        return src, src_owners, dst, dst_owners
     target_key = derive_key(key, NEGATIVES, 1)
     if isinstance(negatives, HardPairs):
         owners, ends = negatives.draw(src, dst, target_key)
@@ -218,7 +220,7 @@ def _with_negatives(
             src_owners = torch.cat([src_owners, owners])
         dst = torch.cat([dst, ends])
         dst_owners = torch.cat([dst_owners, owners])
-    elif negatives is not None:
+    else:
         # Negative j belongs to pair j % p, so that all pairs get about the same number.
         num_negatives = math.ceil(len(src) * negatives.amount)
         owners = torch.arange(num_negatives, device="cpu") % max(1, len(src))
