@@ -1,7 +1,6 @@
 # Each target does all its own set-up: the first one that runs on a fresh machine makes $(VENV).
 #
-#   make test                      lint, test-wheel, demo, bench, docs, venv likewise
-#   make quick                     the tests without the slow ones
+#   make help                      every target, a line each
 #   make test PYTHON=python3.12    another Python
 #   make test VENV=~/envs/gnn      an environment of your own: missing packages are installed into it
 #   make venv TORCH=torch==2.5.1   another torch, where none is there yet
@@ -16,20 +15,24 @@ GPU_PYTHON ?= $(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON))
 READY := $(VENV)/.pagraph-installed
 DEMO := .demo/sbm
 PICTURES := docs/pictures/batch-way.svg docs/pictures/hit-rates.svg docs/pictures/parts.svg
-PIP := $(BIN)/python -m pip install -qq
+PIP := $(BIN)/python -m pip install --disable-pip-version-check --progress-bar off
 
-# libgomp's waiting threads spin by default, which starves the loader's own threads on few cores.
-export OMP_WAIT_POLICY ?= passive
+# Without it a first `import dgl` prints a line to stdout, and writes to the home.
+export DGLBACKEND ?= pytorch
 
 # Without bytecode on disk each process of the tests compiles our modules again, and pytest rewrites 400 files of asserts.
 unexport PYTHONDONTWRITEBYTECODE
 
 # Neighbouring tests share fixtures and compiled kernels: each process gets whole stretches, and takes over what is left.
-PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
+# passive: libgomp's waiting threads spin by default, here on the cores of the other processes.
+PYTEST := OMP_WAIT_POLICY=$${OMP_WAIT_POLICY-passive} $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
-.PHONY: venv demo test quick test-wheel matrix bench large chaos gpu lint docs release clean
+.PHONY: help venv demo test test-all test-wheel matrix bench large chaos gpu lint docs release clean
 
-venv: $(READY)
+help:  ## List the targets
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(firstword $(MAKEFILE_LIST)) | awk -F'|' '{ printf "%-18s %s\n", $$1, $$2 }'
+
+venv: $(READY)  ## Create .venv with torch, DGL, PyG and the development tools
 
 # A torch that $(PYTHON) already has is kept, unless that is a virtual environment's, which another one cannot see. Else
 # torch comes first: several packages depend on it and would bring the default build, which on Linux means gigabytes of
@@ -37,9 +40,9 @@ venv: $(READY)
 $(READY): pyproject.toml setup.py
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || { \
 	  if $(PYTHON) -c 'import sys, torch; sys.exit(sys.prefix != sys.base_prefix)' 2>/dev/null; then flag=--system-site-packages; fi; \
-	  echo "making $(VENV)"; $(PYTHON) -m venv $$flag $(VENV); }
-	@$(BIN)/python -c 'import torch' 2>/dev/null || { echo "installing $(TORCH)"; $(INSTALL_TORCH); }
-	@echo "installing pagraph and its development tools"
+	  echo "step 1 of 3: making the environment $(VENV)"; $(PYTHON) -m venv $$flag $(VENV); }
+	@$(BIN)/python -c 'import torch' 2>/dev/null || { echo "step 2 of 3: installing $(TORCH)"; $(INSTALL_TORCH); }
+	@echo "step 3 of 3: installing pagraph, DGL, PyG and the development tools"
 	@$(PIP) --editable '.[dev]'
 	@touch $@
 
@@ -51,17 +54,17 @@ INSTALL_TORCH = $(PIP) '$(TORCH)+cpu' 2>/dev/null \
 	|| $(PIP) '$(TORCH)'
 endif
 
-test: $(READY)
+test: $(READY)  ## The first tier of the tests: every promise once, in minutes
+	$(PYTEST) --tier first
+
+test-all: $(READY)  ## All tests
 	$(PYTEST)
 
-quick: $(READY)
-	$(PYTEST) -m 'not slow'
-
 # What only a wheel can break, away from the checkout, so that only what is packaged can be imported.
-test-wheel: $(READY)
+test-wheel: $(READY)  ## Build the wheel and test it away from the checkout
 	.ci/test-wheel $(BIN)/python
 
-lint: $(READY)
+lint: $(READY)  ## ruff, mypy, and the figures of the code
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy -p pagraph
@@ -70,17 +73,17 @@ lint: $(READY)
 # The tests with the lowest, the newest and other versions, each set in an environment of its own: gigabytes, and hours.
 #
 #   make matrix NOX_OPTIONS='-s lowest'        one of them; see noxfile.py
-matrix: $(READY)
+matrix: $(READY)  ## The tests with other versions, in environments of their own (hours)
 	$(BIN)/nox $(NOX_OPTIONS)
 
-bench: $(READY)
+bench: $(READY)  ## All benchmarks
 	$(BIN)/python benchmarks/run.py
 
 # Graphs larger than memory, from disk, under a limit of memory that takes root to set: hours, and 40 GB of disk. Broken
 # off, it goes on where it was.
 #
 #   make large LARGE_OPTIONS='--before ../before --pyg-lib ~/pyg-lib --graphbolt ~/graphbolt/bin/python --minutes 60'
-large: $(READY)
+large: $(READY)  ## Benchmarks of graphs larger than memory (hours, root, 40 GB)
 	$(BIN)/python benchmarks/larger_than_memory.py --large --out benchmarks/results $(LARGE_OPTIONS)
 
 # Random attacks for ten minutes: see tests/chaos/__init__.py. What failed is kept in .chaos/.
@@ -89,7 +92,7 @@ large: $(READY)
 chaos: export CHAOS_SECONDS ?= 600
 chaos: export CHAOS_SEED ?= 1
 chaos: export CHAOS_PARTS ?=
-chaos: $(READY)
+chaos: $(READY)  ## Random attacks for ten minutes
 	$(BIN)/python -m tests.chaos
 
 # What needs a GPU: the tests, then the benchmarks, whatever becomes of the tests. Installs nothing, so that it runs
@@ -98,7 +101,7 @@ chaos: $(READY)
 #   make gpu PYTHON=python3        the Python that has torch with CUDA and Triton
 #   make gpu GPU_OPTIONS=--quick   see benchmarks/gpu.py
 gpu: export PYTHONPATH := $(CURDIR)$(if $(PYTHONPATH),:$(PYTHONPATH))
-gpu:
+gpu:  ## Tests and benchmarks that need a GPU
 	@$(GPU_PYTHON) benchmarks/gpu_ready.py
 	@failed=0; \
 	$(GPU_PYTHON) -m pytest -m gpu $$(grep -rlE 'mark\.gpu' tests) || failed=1; \
@@ -107,7 +110,7 @@ gpu:
 
 # Wide features and a narrow model: the loading is what differs. About a minute on 2 cores. Compared with DGL's loader
 # if DGL is installed, else with PyG's if that can run. On a GPU with PyG's layers and loader, as DGL's wheels know none.
-demo: $(READY) $(DEMO)
+demo: $(READY) $(DEMO)  ## Generate a graph, train on it with two loaders, and compare them
 	@layers=$$($(BIN)/python -c 'import importlib.util, torch; \
 	print("pyg" if torch.cuda.is_available() and importlib.util.find_spec("torch_geometric") else "")') || exit; \
 	peer=$$($(BIN)/python -c 'import sys; from pagraph.train.models import peers; \
@@ -122,7 +125,7 @@ $(DEMO): | $(READY)
 # The documentation site, site/index.html, without the network; a warning is an error. NO_MKDOCS_2_WARNING: nor is what
 # its theme says of other programs printed.
 docs: export NO_MKDOCS_2_WARNING = 1
-docs: $(READY) $(PICTURES)
+docs: $(READY) $(PICTURES)  ## The documentation site, in site/
 	$(BIN)/mkdocs build --strict
 
 # Delete a picture to have it drawn again.
@@ -145,7 +148,7 @@ docs/pictures/parts.svg: | $(READY)
 #   make release RELEASE_TESTS=wheel_newest      without the lowest dependencies
 #   make release RELEASE_SECTION=Unreleased      a rehearsal, before the changelog has a section of the version
 release: RELEASE_TESTS ?= wheel_newest wheel_lowest
-release: $(READY)
+release: $(READY)  ## Build and test sdist and wheel, in dist/
 	@mkdir -p dist
 	$(BIN)/python .ci/release-notes $(RELEASE_SECTION) > dist/notes.tmp || { rm dist/notes.tmp; exit 1; }
 	rm -rf build dist/*.whl dist/*.tar.gz && mv dist/notes.tmp dist/RELEASE_NOTES.md
@@ -153,5 +156,5 @@ release: $(READY)
 	$(BIN)/python -m twine check --strict dist/*.whl dist/*.tar.gz
 	$(if $(strip $(RELEASE_TESTS)),$(BIN)/nox -s $(RELEASE_TESTS))
 
-clean:
+clean:  ## Delete what the other targets made, but not .venv
 	rm -rf build dist site .demo .chaos

@@ -20,6 +20,7 @@ import pytest
 import quick_interpreter
 import torch
 from click.testing import CliRunner
+from fresh_processes import HANGING, cpu_seconds
 
 
 def has_interpreter():
@@ -41,6 +42,9 @@ if not torch.cuda.is_available():
 # Before click 8.2, and then the default.
 if "mix_stderr" in inspect.signature(CliRunner).parameters:
     CliRunner.__init__ = functools.partialmethod(CliRunner.__init__, mix_stderr=False)
+
+# Without it a first `import dgl` prints a line to stdout, and writes to the home.
+os.environ.setdefault("DGLBACKEND", "pytorch")
 
 # On a fresh machine any test may be the first to compile; what stderr holds is tested elsewhere.
 os.environ.setdefault("PAGRAPH_QUIET", "1")
@@ -66,9 +70,13 @@ def pytest_sessionfinish():
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item, call):
-    """Skip, where DGL is not installed, what finds out that it needs DGL; no Python from 3.13 on
-    has a build of it."""
+    """Note what took long. Skip, where DGL is not installed, what finds out that it needs DGL; no
+    Python from 3.13 on has a build of it."""
     report = yield
+    if call.when == "teardown" and not _is_in_second_tier(item):
+        seconds = _cpu_seconds_of(item)
+        if seconds > _LONG:
+            report.user_properties.append(("cpu", seconds))
     if call.excinfo is not None and NO_DGL is not None and NO_DGL in str(call.excinfo.value):
         report.outcome, report.longrepr = (
             "skipped",
@@ -78,8 +86,79 @@ def pytest_runtest_makereport(item, call):
 
 
 # Speed is measured in benchmarks/, never here: the first call of a kernel may compile it.
-hypothesis.settings.register_profile("pagraph", deadline=None)
-hypothesis.settings.load_profile("pagraph")
+hypothesis.settings.register_profile("all", deadline=None)
+hypothesis.settings.register_profile("first", deadline=None, max_examples=20)
+
+
+SECOND_TIER = {
+    "attack": "random attacks, interrupts, kills and full disks",
+    "clients": "libraries that use ours: Lightning, accelerate, RelBench, DistDGL",
+    "compilers": "Triton's interpreter or compiler over many settings, or a build of the package",
+    "every": "every combination of what the first tier has one of",
+    "learning": "training until something is learned",
+    "memory": "the peak memory of a process of its own, or files above 100 MB",
+    "pages": "all commands of a page, an example or a notebook",
+    "processes": "several processes that train, or a new interpreter for each case",
+    "server": "a database server",
+    "statistics": "many batches, for a distribution or an expectation",
+}
+"""Marker to what a test with it needs: it runs in ``make test-all``, and not in ``make test``."""
+_LONG = 3.0  # seconds of CPU
+
+
+def pytest_addoption(parser):
+    parser.addoption(
+        "--tier", choices=("first", "all"), default="all", help="first: what `make test` runs"
+    )
+
+
+def pytest_configure(config):
+    for name, need in SECOND_TIER.items():
+        config.addinivalue_line("markers", f"{name}: needs {need}; not in the first tier")
+    hypothesis.settings.load_profile(config.getoption("--tier"))
+
+
+def pytest_collection_modifyitems(config, items):
+    if config.getoption("--tier") == "all":
+        return
+    second = [item for item in items if _is_in_second_tier(item)]
+    config.hook.pytest_deselected(items=second)
+    items[:] = [item for item in items if not _is_in_second_tier(item)]
+
+
+def _is_in_second_tier(item):
+    return any(item.get_closest_marker(name) is not None for name in SECOND_TIER)
+
+
+_BEGUN = pytest.StashKey[tuple[float, int]]()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item):
+    item.stash[_BEGUN] = cpu_seconds(), time.perf_counter_ns()
+
+
+def _cpu_seconds_of(item):
+    """Seconds of CPU that a test took, without those of compiling kernels, which any may be the
+    first to need."""
+    from pagraph._compiling import compiled_ns
+
+    cpu, since = item.stash[_BEGUN]
+    return cpu_seconds() - cpu - compiled_ns(since, time.perf_counter_ns()) * 1e-9
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    """List the tests of the first tier that take long."""
+    long = {}
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            for name, value in getattr(report, "user_properties", ()):
+                if name == "cpu":
+                    long[report.nodeid] = value
+    if long:
+        terminalreporter.section("tests of the first tier that took over 3 s of CPU")
+        for name, seconds in sorted(long.items(), key=lambda item: -item[1]):
+            terminalreporter.write_line(f"{seconds:6.1f} s  {name}")
 
 
 @pytest.fixture(scope="session")
@@ -136,7 +215,7 @@ def unsynced():
 def no_threads_left():
     """Fails if the test leaves a thread of a loader behind."""
     yield
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + HANGING
     while time.monotonic() < deadline:
         left = [t.name for t in threading.enumerate() if t.name.startswith("pagraph")]
         if not left:

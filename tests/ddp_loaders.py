@@ -9,6 +9,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed
+from fresh_processes import HANGING
 from torch.utils.data import DistributedSampler
 
 from pagraph import Graph, Loader, NeighborSampler
@@ -76,7 +77,7 @@ def main():
         store=torch.distributed.FileStore(str(folder / "store"), world),
         rank=rank,
         world_size=world,
-        timeout=datetime.timedelta(seconds=60),
+        timeout=datetime.timedelta(seconds=HANGING),
     )
     faces = sys.argv[4:]
     found = {name: seen(FACES[name]) for name in faces}

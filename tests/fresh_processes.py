@@ -9,6 +9,7 @@ those of the import of torch, of the end of an interpreter, or of the memory of 
 import atexit
 import functools
 import os
+import resource
 import shlex
 import signal
 import subprocess
@@ -21,20 +22,24 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 
+HANGING = 1500.0
+"""Seconds after which what a test waits for hangs: 20 times the longest on a quiet machine."""
+
 
 def forked_python() -> str:
     """The path of a program that runs ``python ARGUMENTS`` in a fork of the tests' own server."""
-    return _programs()[1]
+    return _server()[1][1]
 
 
 def bare_python() -> str:
     """As :func:`forked_python`, of a server that has imported torch and numba, and nothing of
     ours, DGL's or PyG's."""
-    return _programs()[0]
+    return _server()[1][0]
 
 
 @functools.cache
-def _programs() -> list[str]:
+def _server() -> tuple[subprocess.Popen, list[str]]:
+    """The server's process, and the programs: that of the bare one first."""
     folder = tempfile.TemporaryDirectory(prefix="fork-")
     addresses = [os.path.join(folder.name, name) for name in ("bare", "all")]
     server = subprocess.Popen(
@@ -47,7 +52,31 @@ def _programs() -> list[str]:
         folder.cleanup()
 
     atexit.register(end)
-    return [_program(address) for address in addresses]
+    return server, [_program(address) for address in addresses]
+
+
+def cpu_seconds() -> float:
+    """Seconds of CPU of this process, of those that it started and waited for, and of the forked
+    ones that have ended."""
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    own = sum(each.ru_utime + each.ru_stime for each in used)
+    if _server.cache_info().currsize:
+        pid = _server()[0].pid
+        own += sum(map(_cpu_seconds_of_server, [pid, *_children(pid)]))
+    return own
+
+
+def _children(pid: int) -> list[int]:
+    return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def _cpu_seconds_of_server(pid: int) -> float:
+    """Its own, and those of its children that have ended."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:  # a child that has ended since
+        return 0.0
+    return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
 
 
 def _program(address: str) -> str:
@@ -61,14 +90,14 @@ def _program(address: str) -> str:
 
 
 def run_text(
-    text: str, folder: Path, arguments: Sequence[str] = (), *, timeout: float = 200
+    text: str, folder: Path, arguments: Sequence[str] = (), *, timeout: float = HANGING
 ) -> str:
     """Run a script that is given as text, as ``python -c`` would; return what it prints."""
     return _printed(["-c", text, *arguments], folder, timeout)
 
 
 def run_script(
-    script: Path, arguments: Sequence[str], folder: Path, *, timeout: float = 200
+    script: Path, arguments: Sequence[str], folder: Path, *, timeout: float = HANGING
 ) -> str:
     """Run ``python SCRIPT ARGUMENTS``; return what it prints."""
     return _printed([str(script), *arguments], folder, timeout)

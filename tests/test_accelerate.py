@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from fresh_processes import forked_python
+from fresh_processes import HANGING, forked_python
 
 pytest.importorskip("accelerate", reason="needs accelerate (pip install accelerate)")
 pytestmark = pytest.mark.slow
@@ -92,7 +92,7 @@ def run(folder, face, processes, **options):
     if processes > 1:
         command += ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={processes}"]
     command += [__file__, face, str(folder), json.dumps(options)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=250, env=environment)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=HANGING, env=environment)
     assert done.returncode == 0, done.stderr
     return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(processes)]
 

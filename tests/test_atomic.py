@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from fresh_processes import HANGING
 
 from pagraph.system.atomic import (
     check_absent,
@@ -137,7 +138,7 @@ class TestKilledWriter:
 
     def end(self, writer, how):
         writer.send_signal(how)
-        writer.wait(timeout=30)
+        writer.wait(timeout=HANGING)
         writer.stdout.close()
 
     def test_leaves_nothing_under_the_name_and_the_next_writer_cleans_up(self, tmp_path):
@@ -253,7 +254,7 @@ class TestWriteJson:
         reader = threading.Thread(target=lambda: seen.append(path.read_text()))
         reader.start()
         write_json(path, [1])
-        reader.join(timeout=30)
+        reader.join(timeout=HANGING)
         assert json.loads(seen[0]) == [1]
 
 

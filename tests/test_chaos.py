@@ -11,7 +11,7 @@ import pytest
 from chaos import BOUNDS_CHECKED, PARTS
 from chaos.campaign import _checking_bounds
 from chaos.worker import unclear
-from fresh_processes import bare_python, forked_python
+from fresh_processes import HANGING, bare_python, forked_python
 
 from pagraph import FormatError
 
@@ -43,7 +43,7 @@ def test_parts_run(tmp_path, parts, trials):
         env=os.environ | environment,
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=HANGING,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     for part in parts:
@@ -65,7 +65,7 @@ except IndexError as error:
     environment = {**os.environ, **_checking_bounds(), "XDG_CACHE_HOME": str(tmp_path)}
     command = [bare_python(), "-c", script]
     done = subprocess.run(
-        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=280
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=HANGING
     )
     assert "index is out of bounds raised by another package" in done.stdout, (
         done.stdout + done.stderr

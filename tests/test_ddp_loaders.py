@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from fresh_processes import forked_python
+from fresh_processes import HANGING, forked_python
 
 from pagraph import Graph, Loader, NeighborSampler
 
@@ -27,7 +27,7 @@ def ranks(request, tmp_path_factory):
         for rank in range(world)
     ]
     try:
-        assert [process.wait(timeout=120) for process in processes] == [0] * world
+        assert [process.wait(timeout=HANGING) for process in processes] == [0] * world
     finally:
         for process in processes:
             process.kill()

@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from fresh_processes import forked_python
+from fresh_processes import HANGING, forked_python
 
 import pagraph
 
@@ -86,5 +86,5 @@ for batch in pagraph.pyg.NeighborLoader(data, [3], input_nodes=seeds, batch_size
 @pytest.mark.parametrize("more", ["", PYG], ids=["core", "pyg"])
 def test_loaders_under_another_default(tmp_path, more):
     command = [forked_python(), "-W", "ignore", "-c", CODE + more, str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=HANGING)
     assert (done.returncode, done.stderr) == (0, "")

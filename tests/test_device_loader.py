@@ -9,6 +9,7 @@ import weakref
 import numpy as np
 import pytest
 import torch
+from fresh_processes import HANGING
 from recording_accelerator import RecordingAccelerator, memory_of
 
 from pagraph import Graph, Loader, NeighborSampler
@@ -264,7 +265,7 @@ def test_closing_and_dropping_unpins():
     del dropped
     gc.collect()
     # A thread that prepared a batch lets go of the memory when it ends.
-    end = time.monotonic() + 20
+    end = time.monotonic() + HANGING
     while device.pinned and time.monotonic() < end:
         time.sleep(0.05)
         gc.collect()

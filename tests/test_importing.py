@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from fresh_processes import bare_python, forked_python
+from fresh_processes import HANGING, bare_python, forked_python
 
 import pagraph
 
@@ -49,7 +49,7 @@ def state():
 
 
 def run(code: str, python: str = sys.executable) -> str:
-    done = subprocess.run([python, "-c", code], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([python, "-c", code], capture_output=True, text=True, timeout=HANGING)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -89,7 +89,7 @@ def first():
     codes = [f"import {module}{TELL}" for module in sorted(modules)]
     codes += [f"from pagraph import {name}" for name in NAMES]
     command = [bare_python(), "-c", FIRST, json.dumps(codes)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=250)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=HANGING)
     assert done.returncode == 0, done.stderr
     outcomes = json.loads(done.stdout)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fresh_processes import forked_python
+from fresh_processes import HANGING, forked_python
 
 BENCHMARKS = Path(__file__).resolve().parent.parent / "benchmarks"
 pytestmark = [
@@ -58,7 +58,7 @@ class TestMemoryGroup:
         before = set(hierarchy.root.iterdir())
         limit = 128 << 20
         done = found("memory_group").run(
-            [sys.executable, "-c", code], limit=limit, hierarchy=hierarchy, timeout=60
+            [sys.executable, "-c", code], limit=limit, hierarchy=hierarchy, timeout=HANGING
         )
         assert done.out_of_memory == killed
         assert done.output == ([] if killed else ["done"])

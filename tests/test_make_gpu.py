@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from fresh_processes import bare_python, forked_python
+from fresh_processes import HANGING, bare_python, forked_python
 
 from pagraph.accelerator import HostAccelerator
 
@@ -43,7 +43,12 @@ def run(*command, **environment):
         if name not in ("MAKELEVEL", "MAKEFLAGS", "MFLAGS")
     }
     return subprocess.run(
-        command, capture_output=True, text=True, timeout=280, cwd=ROOT, env={**own, **environment}
+        command,
+        capture_output=True,
+        text=True,
+        timeout=HANGING,
+        cwd=ROOT,
+        env={**own, **environment},
     )
 
 

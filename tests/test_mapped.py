@@ -10,6 +10,7 @@ import sys
 import numpy as np
 import pytest
 import torch
+from fresh_processes import HANGING
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -171,7 +172,7 @@ class TestMap:
             [sys.executable, "-W", "error", "-c", code, str(tmp_path / "a.npy")],
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=HANGING,
         )
         assert (done.returncode, done.stderr) == (0, "")
         assert int(done.stdout) < 32 * 1024  # of 64 MiB

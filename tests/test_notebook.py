@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from fresh_processes import HANGING
 
 NOTEBOOK = Path(__file__).resolve().parent.parent / "examples" / "first_hour.ipynb"
 
@@ -27,7 +28,7 @@ def test_runs(tmp_path):
 
     notebook = nbformat.read(NOTEBOOK, as_version=4)
     client = nbclient.NotebookClient(
-        notebook, timeout=240, resources={"metadata": {"path": str(tmp_path)}}
+        notebook, timeout=HANGING, resources={"metadata": {"path": str(tmp_path)}}
     )
     client.execute()
     outputs = [

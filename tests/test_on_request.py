@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from fresh_processes import HANGING
 
 from pagraph import Graph, Loader, NeighborSampler
 from pagraph.datasets import citation, open_graph, sbm, write_graph
@@ -133,7 +134,7 @@ def test_a_forked_process_may_ask(graph):
     done = context.Queue()
     child = context.Process(target=ask_in_child, args=(loader, expected, done))
     child.start()
-    assert done.get(timeout=60)
+    assert done.get(timeout=HANGING)
     child.join()
 
 
@@ -419,5 +420,5 @@ def test_the_example_answers():
     assert (missing.status, text) == (404, "seeds must be in [0, 2000), got 2000")
     connection.close()
     server.should_exit = True
-    thread.join(timeout=30)
+    thread.join(timeout=HANGING)
     assert not thread.is_alive()

@@ -17,6 +17,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from fresh_processes import HANGING
 
 import pagraph
 
@@ -80,7 +81,7 @@ def built(tmp_path_factory):
         str(tmp / "dist"),
         str(tmp / "copy"),
     ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=250)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=HANGING)
     assert done.returncode == 0, done.stdout + done.stderr
     return files_of(tmp / "dist")
 
@@ -126,7 +127,7 @@ def test_wheel_runs_away_from_the_checkout(built, tmp_path):
     )
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(tmp_path)},
-        capture_output=True, text=True, timeout=120,
+        capture_output=True, text=True, timeout=HANGING,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == str(tmp_path / "pagraph" / "datasets" / "__init__.py")
@@ -165,7 +166,7 @@ def test_the_links_of_a_bare_checkout(room):
 def test_rooms_are_not_importable_under_another_name(room):
     code = f"import importlib.util as u; s = u.find_spec({room!r}); print(s.origin if s else '')"
     done = subprocess.run(
-        [sys.executable, "-P", "-c", code], cwd="/", capture_output=True, text=True, timeout=60
+        [sys.executable, "-P", "-c", code], cwd="/", capture_output=True, text=True, timeout=HANGING
     )
     found = done.stdout.strip()
     assert done.returncode == 0

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from fresh_processes import forked_python, run_script, run_text
+from fresh_processes import HANGING, forked_python, run_script, run_text
 
 import pagraph.datasets
 import pagraph.partition.methods.auto
@@ -55,7 +55,7 @@ def prose(page: Path) -> str:
 
 
 def run(command: list[str], folder: Path) -> str:
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=200)
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=HANGING)
     assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
     return done.stdout
 
@@ -101,7 +101,6 @@ def empty_folder(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page)])
 @pytest.mark.slow
-@pytest.mark.timeout(900)
 def test_page_runs(page, empty_folder):
     if page == "docs/train.md":  # it speaks of a graph that the reader has
         run_pagraph(["generate", "sbm", "blocks", "--nodes", "2000"])
@@ -206,7 +205,6 @@ def test_the_figures_of_the_parts_on_readme(with_metis, empty_folder, monkeypatc
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_the_parts_on_readme_are_learned(empty_folder):
     *prepare, train = parts_on_readme()
     for line in prepare:

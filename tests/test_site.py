@@ -10,6 +10,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import pytest
+from fresh_processes import HANGING
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("mkdocs", "material", "mkdocstrings_handlers.python")
@@ -57,7 +58,7 @@ def site(tmp_path_factory) -> dict[Path, Page]:
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
     environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
     done = subprocess.run(
-        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=250
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=HANGING
     )
     said = done.stdout + done.stderr
     assert done.returncode == 0 and "WARNING" not in said, said

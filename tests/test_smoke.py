@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from click.testing import CliRunner
+from fresh_processes import HANGING
 
 from pagraph import Loader, NeighborSampler
 from pagraph.cli import VERBS, main
@@ -96,7 +97,7 @@ def test_command_is_a_program(folder):
     """The script that the package installs, else the module."""
     command = [str(SCRIPT)] if INSTALLED else [sys.executable, "-m", "pagraph"]
     done = subprocess.run(
-        [*command, "info", folder / "blocks"], capture_output=True, text=True, timeout=120
+        [*command, "info", folder / "blocks"], capture_output=True, text=True, timeout=HANGING
     )
     assert done.returncode == 0, done.stderr
     assert "train_mask" in done.stdout
@@ -144,7 +145,7 @@ class TestVerbs:
         # In a process of its own, which ends with the script.
         (folder / "script.py").write_text("import sys\nsys.exit(len(sys.argv))\n")
         command = [sys.executable, "-m", "pagraph", "run", folder / "script.py", "--theirs"]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=HANGING)
         assert done.returncode == 2 and "pagraph run:" in done.stderr
 
     def test_train(self, folder):

@@ -5,6 +5,7 @@ import time
 
 import pytest
 import torch
+from fresh_processes import HANGING
 from stream_races import RaceDetector, Watch
 
 import pagraph.features.gpu.reachable
@@ -142,7 +143,7 @@ def test_threads_that_read_new_values_together_all_read_them_after_the_wait(dete
             return detector.current_stream.record()
 
     def other():
-        assert entered.wait(10)
+        assert entered.wait(HANGING)
         link.wait_for_writes("x", version, Caller())
         order.append("reads")
 

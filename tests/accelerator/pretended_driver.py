@@ -4,6 +4,7 @@ refuses."""
 import threading
 
 import torch
+from fresh_processes import HANGING
 
 from pagraph.accelerator.pinning import PinnedMemory
 
@@ -36,7 +37,7 @@ class PretendedDriver(PinnedMemory):
 
     def _register(self, begin, nbytes, device, *, writable):
         self.inside.set()
-        assert self.may_go_on.wait(10)
+        assert self.may_go_on.wait(HANGING)
         self.calls.append(("register", begin, nbytes, device, writable))
         if self.refuses is not None:
             return self.refuses

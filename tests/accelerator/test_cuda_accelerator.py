@@ -12,6 +12,7 @@ import warnings
 import numpy as np
 import pytest
 import torch
+from fresh_processes import HANGING
 
 from pagraph.accelerator import OutOfMemory, StagingRing, accelerator_for
 from pagraph.accelerator.pinning import is_pinned_at, memory_of
@@ -181,7 +182,7 @@ def _run(code):
         [sys.executable, "-W", "ignore::DeprecationWarning", "-c", textwrap.dedent(code)],
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=HANGING,
     )
 
 

@@ -9,6 +9,7 @@ import warnings
 import numpy as np
 import pytest
 import torch
+from fresh_processes import HANGING
 from pretended_driver import GPU, OTHER_GPU, PretendedDriver
 
 from pagraph.accelerator.pinning import Pin, is_writable, memory_of
@@ -214,7 +215,7 @@ def test_a_claim_that_ends_while_another_is_registered_does_not_wait(driver):
     pins = []
     thread = threading.Thread(target=lambda: pins.append(driver.pin(other, GPU)))
     thread.start()
-    assert driver.inside.wait(10)
+    assert driver.inside.wait(HANGING)
     del tensor
     pin.release()
     del pin

@@ -5,6 +5,7 @@ import time
 
 import pytest
 import torch
+from fresh_processes import HANGING
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -33,7 +34,7 @@ class _Slow(Event):
         return self.told.is_set()
 
     def wait(self):
-        assert self.told.wait(10)
+        assert self.told.wait(HANGING)
 
     def seconds_since(self, earlier):
         return 0.0
@@ -122,7 +123,7 @@ def test_all_slots_are_filled_before_a_copy_is_waited_for():
     time.sleep(0.05)
     assert not taken  # the first copy is not done
     device.events[0].told.set()
-    thread.join(10)
+    thread.join(HANGING)
     assert taken == addresses[:1]
     assert device.made == 3
 
@@ -180,7 +181,7 @@ def test_a_thread_that_waits_for_a_slot_gets_that_of_one_that_failed():
             self.calls += 1
             if self.calls == 1:
                 inside.set()
-                assert go_on.wait(10)
+                assert go_on.wait(HANGING)
                 raise RuntimeError("no pinned memory")
             return super().host_memory(nbytes)
 
@@ -196,12 +197,12 @@ def test_a_thread_that_waits_for_a_slot_gets_that_of_one_that_failed():
 
     threads = [threading.Thread(target=work, args=(number,)) for number in range(2)]
     threads[0].start()
-    assert inside.wait(10)
+    assert inside.wait(HANGING)
     threads[1].start()
     time.sleep(0.05)
     go_on.set()
     for thread in threads:
-        thread.join(10)
+        thread.join(HANGING)
     assert outcomes == {0: "no pinned memory", 1: "slot"}
 
 

@@ -5,6 +5,7 @@ import threading
 
 import pytest
 import torch
+from fresh_processes import HANGING
 
 from pagraph.accelerator import Event
 from pagraph.features.store import Hits
@@ -203,7 +204,7 @@ class Moment(Event):
         return self.happened.is_set()
 
     def wait(self):
-        assert self.happened.wait(10)
+        assert self.happened.wait(HANGING)
 
     def seconds_since(self, earlier):
         assert self.has_happened and earlier.has_happened

@@ -9,6 +9,7 @@ import threading
 
 import pytest
 from click.testing import CliRunner
+from fresh_processes import HANGING
 
 from pagraph.cli import main
 
@@ -31,7 +32,7 @@ def fails(verb, *arguments):
     return line
 
 
-def on_terminal(command, *, timeout=120):
+def on_terminal(command, *, timeout=HANGING):
     """A command whose standard error is a terminal: what ran, and what the terminal was sent."""
     terminal, inner = pty.openpty()
     screen = []

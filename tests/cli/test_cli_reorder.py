@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 import torch
-from fresh_processes import forked_python
+from fresh_processes import HANGING, forked_python
 from runs import fails, run
 
 from pagraph import Graph
@@ -126,7 +126,7 @@ resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
 main()
 """
     command = [forked_python(), "-c", code, "reorder", folder, tmp_path / "out", *TASK]
-    done = subprocess.run([*map(str, command)], capture_output=True, text=True, timeout=200)
+    done = subprocess.run([*map(str, command)], capture_output=True, text=True, timeout=HANGING)
     assert (done.returncode, done.stderr) == (
         1,
         f"Error: [Errno 27] File too large: '{tmp_path / 'out'}'\n",

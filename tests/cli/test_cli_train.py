@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import runs
 import torch
-from fresh_processes import bare_python, forked_python
+from fresh_processes import HANGING, bare_python, forked_python
 from timelines import checked, spans
 
 from pagraph import Graph
@@ -349,7 +349,7 @@ def test_on_a_terminal_there_is_a_bar(folder):
         ]
     )
     done = subprocess.run(
-        ["script", "-qec", command, "/dev/null"], capture_output=True, text=True, timeout=120
+        ["script", "-qec", command, "/dev/null"], capture_output=True, text=True, timeout=HANGING
     )
     assert done.returncode == 0, done.stdout
     assert "\x1b[" in done.stdout
@@ -407,7 +407,7 @@ def run_without(packages, *arguments):
         [bare_python(), "-c", code, *map(str, arguments)],
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=HANGING,
     )
 
 

@@ -6,7 +6,7 @@ import subprocess
 import pytest
 import torch
 from click.testing import CliRunner
-from fresh_processes import forked_python
+from fresh_processes import HANGING, forked_python
 from runs import on_terminal
 
 from pagraph import Graph
@@ -184,7 +184,7 @@ def test_bar_on_a_terminal_and_none_in_a_pipe(tmp_path):
         "10",
         str(tmp_path / "a"),
     ]
-    piped = subprocess.run(command_line, capture_output=True, timeout=60)
+    piped = subprocess.run(command_line, capture_output=True, timeout=HANGING)
     assert (piped.returncode, piped.stderr) == (0, b"")
     command_line[-1] = str(tmp_path / "b")
     seen, screen = on_terminal(command_line)

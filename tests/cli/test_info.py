@@ -9,6 +9,7 @@ import sys
 import pytest
 import torch
 from click.testing import CliRunner
+from fresh_processes import HANGING
 
 from pagraph import Graph
 from pagraph.cli import main
@@ -73,7 +74,10 @@ def test_does_not_wait_for_the_import_of_torch(folder):
         "print(*sys.modules)"
     )
     done = subprocess.run(
-        [sys.executable, "-c", script, "info", folder], capture_output=True, text=True, timeout=120
+        [sys.executable, "-c", script, "info", folder],
+        capture_output=True,
+        text=True,
+        timeout=HANGING,
     )
     assert "4,096 edges" in done.stdout, done.stderr
     assert not {"torch", "numba", "scipy"} & set(done.stdout.split())

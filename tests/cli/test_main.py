@@ -10,7 +10,7 @@ import time
 import click
 import pytest
 from click.testing import CliRunner
-from fresh_processes import forked_python
+from fresh_processes import HANGING, forked_python
 
 import pagraph
 from pagraph import FormatError, MissingDependencyError, PipelineError
@@ -21,7 +21,7 @@ COMMAND = [sys.executable, "-m", "pagraph"]
 
 def run(*args, **options):
     return subprocess.run(
-        [*COMMAND, *map(str, args)], capture_output=True, text=True, timeout=120, **options
+        [*COMMAND, *map(str, args)], capture_output=True, text=True, timeout=HANGING, **options
     )
 
 
@@ -59,7 +59,7 @@ class TestHelp:
             "file=sys.stderr)"
         )
         done = subprocess.run(
-            [sys.executable, "-c", code], capture_output=True, text=True, timeout=60
+            [sys.executable, "-c", code], capture_output=True, text=True, timeout=HANGING
         )
         assert done.stderr.strip() == "[]"
 
@@ -167,7 +167,7 @@ def test_ctrl_c_says_so_and_leaves_nothing(tmp_path):
         assert process.stdout.readline() == "begun\n"
         time.sleep(1)
         process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=HANGING)
     assert process.returncode == 130
     assert errors.strip() == "Error: interrupted"
     assert list(tmp_path.iterdir()) == []
@@ -183,7 +183,11 @@ def test_ctrl_c_while_imported_code_is_executed_from_text(tmp_path):
         "main(['generate', 'rmat', 'g', '--scale', '4'])\n"
     )
     done = subprocess.run(
-        [sys.executable, "-m", "verb"], cwd=tmp_path, capture_output=True, text=True, timeout=60
+        [sys.executable, "-m", "verb"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=HANGING,
     )
     assert done.stderr.strip() == "Error: interrupted"
     assert done.returncode == 130
@@ -198,7 +202,7 @@ def test_a_reader_that_goes_away_is_no_error(tmp_path):
         shell=True,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=HANGING,
     )
     assert done.stderr == ""
 

@@ -11,7 +11,7 @@ import subprocess
 import numpy as np
 import pytest
 import torch
-from fresh_processes import forked_python
+from fresh_processes import HANGING, forked_python
 from partition_runs import HASH, QUICK, run
 from runs import on_terminal
 
@@ -323,7 +323,7 @@ def test_ctrl_c_leaves_nothing(blocks, tmp_path):
         with contextlib.suppress(OSError):  # how a terminal ends
             while chunk := os.read(terminal, 10_000):
                 screen += chunk
-        output, _ = process.communicate(timeout=60)
+        output, _ = process.communicate(timeout=HANGING)
     os.close(terminal)
     assert (process.returncode, output) == (130, "")
     assert screen.endswith(b"Error: interrupted\r\n")

@@ -9,6 +9,7 @@ import sys
 
 import click
 import pytest
+from fresh_processes import HANGING
 
 from pagraph.cli import VERBS, main
 from pagraph.cli.partition import verify
@@ -47,7 +48,7 @@ def called(calls, folder):
     """Exit code, text and heavy modules after each call of the command line, all in one process."""
     words = [[str(word) for word in call] for call in calls]
     code = [sys.executable, "-c", CALLS, json.dumps(words), json.dumps(HEAVY)]
-    done = subprocess.run(code, capture_output=True, text=True, timeout=120, cwd=folder)
+    done = subprocess.run(code, capture_output=True, text=True, timeout=HANGING, cwd=folder)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -208,7 +209,7 @@ def test_an_import_ends_without_a_look_for_garbage(call, is_finalized, tmp_path)
         [sys.executable, "-c", ENDING, *call.split()],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=HANGING,
         cwd=tmp_path,
     )
     assert ("finalized" in done.stdout) == is_finalized, done.stderr
@@ -246,7 +247,7 @@ class TestCompletion:
             cwd=tmp_path,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=HANGING,
         )
         assert done.stderr == ""
         return done.stdout.splitlines()
@@ -281,7 +282,7 @@ class TestCompletion:
         assert (code, loaded) == (0, [])
         assert f"_PAGRAPH_COMPLETE={shell}_complete" in text
         if shutil.which(shell) is not None:
-            subprocess.run([shell, "-n"], input=text, text=True, check=True, timeout=60)
+            subprocess.run([shell, "-n"], input=text, text=True, check=True, timeout=HANGING)
 
     @pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
     def test_bash_completes(self, tmp_path):
@@ -295,6 +296,6 @@ class TestCompletion:
             '_pagraph_completion ./pagraph\necho "${COMPREPLY[@]}"\n'
         )
         done = subprocess.run(
-            ["bash", "-c", script], capture_output=True, text=True, timeout=60, cwd=tmp_path
+            ["bash", "-c", script], capture_output=True, text=True, timeout=HANGING, cwd=tmp_path
         )
         assert done.stdout.split() == ["--cache-policy"], done.stderr

@@ -8,7 +8,7 @@ import tempfile
 import time
 
 import pytest
-from fresh_processes import bare_python, forked_python
+from fresh_processes import HANGING, bare_python, forked_python
 
 from pagraph import FormatError
 from pagraph.datasets import import_graph, open_graph, read_graph
@@ -495,11 +495,11 @@ def test_ctrl_c(database, tmp_path, script):
     command = [forked_python(), "-m", "pagraph", "import", str(path), str(tmp_path / "out")]
     running = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     # Once the folder is being written.
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + HANGING
     while len(list(tmp_path.iterdir())) < 2 and time.monotonic() < deadline:
         time.sleep(0.005)
     running.send_signal(signal.SIGINT)
-    _, said = running.communicate(timeout=60)
+    _, said = running.communicate(timeout=HANGING)
     assert running.returncode in (1, 130)
     assert "Traceback" not in said
     assert [p.name for p in tmp_path.iterdir()] == ["some.db"]

@@ -7,7 +7,7 @@ import subprocess
 import time
 
 import pytest
-from fresh_processes import forked_python
+from fresh_processes import HANGING, forked_python
 
 from pagraph import FormatError
 from pagraph.datasets import edge_text, import_graph, read_edge_list, text_blocks
@@ -112,7 +112,7 @@ def test_interrupted_nothing_is_left(tmp_path):
     run.stdout.readline()
     time.sleep(0.7)
     run.send_signal(signal.SIGINT)
-    error = run.communicate(timeout=60)[1]
+    error = run.communicate(timeout=HANGING)[1]
     # So early that it was not done; should it be, the folder is whole.
     if run.returncode:
         assert re.search("KeyboardInterrupt|must hold|nterrupt", error)

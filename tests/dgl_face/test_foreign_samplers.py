@@ -10,7 +10,7 @@ import time
 import pytest
 import torch
 from cases import dgl, make_graph, ours
-from fresh_processes import forked_python
+from fresh_processes import HANGING, forked_python
 
 pytestmark = pytest.mark.usefixtures("no_threads_left")
 
@@ -119,7 +119,7 @@ def test_nothing_is_left_behind_when_the_program_ends_in_the_middle(ending):
     """)
     # At the end of the program the interpreter itself ends, with the loader's threads.
     python = sys.executable if "SystemExit" in ending else forked_python()
-    done = subprocess.run([python, "-c", script], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([python, "-c", script], capture_output=True, text=True, timeout=HANGING)
     assert done.returncode == 0, done.stderr
     assert "Traceback" not in done.stderr
     if ending != "raise SystemExit(0)":

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 from cases import dgl, make_graph, ours
-from fresh_processes import forked_python
+from fresh_processes import HANGING, forked_python
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -125,7 +125,7 @@ def test_two_processes(tmp_path):
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     environment["OMP_NUM_THREADS"] = "1"  # no pool of threads, which a fork would lose
     command = [forked_python(), "-W", "ignore", __file__, str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=200, env=environment)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=HANGING, env=environment)
     assert done.returncode == 0, done.stderr
     first, second = (json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2))
     assert first["weights"] == second["weights"]

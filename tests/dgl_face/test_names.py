@@ -5,7 +5,7 @@ import subprocess
 import pytest
 import torch
 from cases import dgl
-from fresh_processes import bare_python
+from fresh_processes import HANGING, bare_python
 
 import pagraph.dgl
 
@@ -129,5 +129,5 @@ assert isinstance(loader, dgl.dataloading.DataLoader)
 print(len(list(loader)))
 """
     command = [bare_python(), "-W", "ignore", "-c", text]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=200)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=HANGING)
     assert done.stdout == "3\n", done.stderr

@@ -4,12 +4,12 @@ import subprocess
 import textwrap
 
 import pytest
-from fresh_processes import forked_python
+from fresh_processes import HANGING, forked_python
 
 pytestmark = pytest.mark.slow
 
 
-def run(script, *args, timeout=180):
+def run(script, *args, timeout=HANGING):
     return subprocess.run(
         [forked_python(), "-c", textwrap.dedent(script), *map(str, args)],
         capture_output=True,

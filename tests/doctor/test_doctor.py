@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from click.testing import CliRunner
+from fresh_processes import HANGING
 
 import pagraph
 from pagraph import _jit, doctor
@@ -124,7 +125,7 @@ def test_a_package_that_cannot_be_imported_is_a_finding(tmp_path, package):
     command = [sys.executable, "-m", "pagraph", "doctor", "--json", str(tmp_path / "out.json")]
     environment = os.environ | {"PYTHONPATH": path}
     done = subprocess.run(
-        command, capture_output=True, text=True, timeout=200, env=environment, cwd=tmp_path
+        command, capture_output=True, text=True, timeout=HANGING, env=environment, cwd=tmp_path
     )
     assert (done.returncode, done.stderr) == (0, ""), done.stderr
     findings = json.loads((tmp_path / "out.json").read_text())["findings"]

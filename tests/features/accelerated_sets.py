@@ -5,6 +5,7 @@ from functools import partial
 
 import pytest
 import torch
+from fresh_processes import HANGING
 
 from pagraph.accelerator import HostAccelerator, Pin
 from pagraph.accelerator.accelerator import Event, Stream
@@ -48,7 +49,7 @@ class _HeldEvent(Event):
         return self.gate.is_set()
 
     def wait(self):
-        assert self.gate.wait(10), "nobody let this event happen"
+        assert self.gate.wait(HANGING), "nobody let this event happen"
 
     def seconds_since(self, earlier):
         assert self.has_happened and earlier.has_happened

@@ -9,6 +9,7 @@ import warnings
 import pytest
 import torch
 from accelerated_sets import WithoutKernels, first, same_bits, set_of
+from fresh_processes import HANGING
 
 from pagraph.accelerator import HostAccelerator, OutOfMemory, accelerator_for
 from pagraph.cache import holding
@@ -318,11 +319,11 @@ def test_threads_that_are_short_of_memory_together_give_up_one_half(monkeypatch)
     def slow(*args):
         begun.set()
         for _ in range(3):
-            assert come.acquire(timeout=10)
+            assert come.acquire(timeout=HANGING)
         return shrink(*args)
 
     def join_in():
-        assert begun.wait(10)
+        assert begun.wait(HANGING)
         given.append(fields.shrink())
 
     monkeypatch.setattr(fields._static, "_shrinking", Counted())

@@ -11,6 +11,7 @@ import time
 import numpy as np
 import pytest
 import torch
+from fresh_processes import HANGING
 
 from pagraph import FormatError
 from pagraph.features import CachedFeature, DiskFeature, HostFeature, IndexedRows, _gather, on_disk
@@ -248,7 +249,7 @@ def test_the_pages_of_rows_by_reference_are_the_sources(npy):
     ids = np.array([*range(1000), -1, 1000, 10**6])
     assert _gather.count_cold(*place, slots, 0, ids, 64, state) >= 60
     feature.announce(ids)  # rows that there are not are refused by the read
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + HANGING
     while share_in_memory(tensor[2000:3000]) < 1 and time.monotonic() < deadline:
         time.sleep(0.01)
     assert share_in_memory(tensor[2000:3000]) == 1

@@ -7,6 +7,7 @@ import weakref
 import numpy as np
 import pytest
 import torch
+from fresh_processes import HANGING
 
 from pagraph import Graph, Loader, NeighborSampler
 from pagraph.graph.mapped import map_npy
@@ -136,7 +137,7 @@ def test_a_loader_and_its_cache_are_freed_at_once(graph):
             for x in (loader, loader._engine.fields, loader._engine.fields._fields["feat"]._cache)
         ]
         del loader, batches
-        deadline = time.monotonic() + 30  # the threads end after the batch that they are at
+        deadline = time.monotonic() + HANGING  # the threads end after the batch that they are at
         while any(ref() is not None for ref in watched) and time.monotonic() < deadline:
             time.sleep(0.01)
         assert [ref() for ref in watched] == [None] * 3

@@ -7,6 +7,7 @@ import threading
 import numpy as np
 import pytest
 import torch
+from fresh_processes import HANGING
 
 from pagraph.accelerator import HostAccelerator, OutOfMemory, Pin, StagingRing, accelerator_for
 from pagraph.features.disk import DiskFeature
@@ -302,7 +303,7 @@ def test_other_threads_stage_while_one_measures(monkeypatch):
 
     def slow(self, way, ids, out):
         measuring.set()
-        assert go_on.wait(30)
+        assert go_on.wait(HANGING)
         return 1.0
 
     monkeypatch.setattr(Transfer, "_seconds", slow)
@@ -312,7 +313,7 @@ def test_other_threads_stage_while_one_measures(monkeypatch):
         target=lambda: results.append(delivered(HostFeature(rows), accelerator, transfer))
     )
     thread.start()
-    assert measuring.wait(30)
+    assert measuring.wait(HANGING)
     assert torch.equal(delivered(HostFeature(rows), accelerator, transfer), rows[IDS])
     assert transfer.chosen is None
     go_on.set()

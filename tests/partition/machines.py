@@ -4,6 +4,8 @@ shared memory."""
 import contextlib
 import subprocess
 
+from fresh_processes import HANGING
+
 _PREPARE = "mount -t tmpfs tmpfs /dev/shm && ip link set lo up && echo ready && exec sleep 120"
 
 
@@ -46,7 +48,7 @@ def two_machines():
                 ["addr", "add", f"10.77.0.{i + 1}/24", "dev", f"cable{i}"],
                 ["link", "set", f"cable{i}", "up"],
             ):
-                if machine.start("ip", *command).wait(10):
+                if machine.start("ip", *command).wait(HANGING):
                     raise OSError(f"ip {' '.join(command)}")
         yield machines
     finally:
@@ -56,6 +58,6 @@ def two_machines():
 
 
 def _run(*command):
-    done = subprocess.run(command, capture_output=True, text=True, timeout=10)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=HANGING)
     if done.returncode:
         raise OSError(done.stderr)

@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from fresh_processes import ended, forked_python
+from fresh_processes import HANGING, ended, forked_python
 from machines import two_machines
 
 from pagraph.datasets import citation, sbm, write_graph
@@ -39,7 +39,9 @@ def accuracy(output):
 def test_one_part_without_servers(tmp_path):
     write_parts(tmp_path / "parts", 1)
     command = [forked_python(), *COMMAND, str(tmp_path / "parts" / "graph.json"), *OPTIONS]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment())
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=HANGING, env=environment()
+    )
     assert done.returncode == 0, done.stderr
     assert accuracy(done.stdout) > LEAST
 
@@ -57,7 +59,9 @@ def test_sampling_over_several_types(tmp_path):
         str(tmp_path / "parts" / "graph.json"),
         str(tmp_path / "graph"),
     ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment())
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=HANGING, env=environment()
+    )
     assert done.returncode == 0, done.stderr
     assert f"{len(partition.train)} seeds" in done.stdout
 

@@ -9,7 +9,7 @@ import subprocess
 import numpy as np
 import pytest
 import torch
-from fresh_processes import forked_python
+from fresh_processes import HANGING, forked_python
 from hypothesis import given, settings
 from plain_partition import in_edges, make_partition, partitions, plain_part
 
@@ -262,7 +262,7 @@ write_partition(partition_graph(graph, 3, hops=1, method="hash"), sys.argv[2], s
 class TestFailures:
     def run(self, source, out, when):
         command = [forked_python(), "-c", WRITER, str(source), str(out), str(when)]
-        return subprocess.run(command, capture_output=True, text=True, timeout=100)
+        return subprocess.run(command, capture_output=True, text=True, timeout=HANGING)
 
     @pytest.mark.parametrize("when", [1, 20, -1])
     @pytest.mark.slow

@@ -9,6 +9,7 @@ import time
 
 import pytest
 import torch
+from fresh_processes import HANGING
 
 from pagraph.partition.steps import MemoryUse, PeakMemory, Steps
 
@@ -26,7 +27,7 @@ class Watched(PeakMemory):
 def hold(megabytes, memory):
     """New memory from the system, for some looks: what this process has free would add nothing."""
     block = torch.frombuffer(mmap.mmap(-1, megabytes * 2**20), dtype=torch.uint8).fill_(1)
-    enough, deadline = memory.looks + 3, time.monotonic() + 30
+    enough, deadline = memory.looks + 3, time.monotonic() + HANGING
     while memory.looks < enough and time.monotonic() < deadline:
         time.sleep(0.01)
     return int(block[-1])
@@ -61,7 +62,9 @@ def test_what_nobody_saw_is_not_told():
         "    b'x' * 400_000_000\n"
         "print(memory.use.peak_bytes > 400_000_000, memory.use.private_bytes)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=HANGING
+    )
     assert (done.stdout, done.stderr) == ("True None\n", "")
 
 

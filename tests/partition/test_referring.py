@@ -9,7 +9,7 @@ import textwrap
 
 import pytest
 import torch
-from fresh_processes import forked_python
+from fresh_processes import HANGING, forked_python
 
 from pagraph import FormatError, Graph, Loader, NeighborSampler, open_partition
 from pagraph.datasets import write_graph
@@ -207,7 +207,7 @@ def test_two_processes_have_one_copy_of_the_features_in_memory(tmp_path):
         figures = [tell(rank) for rank in ranks]
     finally:
         for rank in ranks:
-            rank.communicate("\n", timeout=60)
+            rank.communicate("\n", timeout=HANGING)
     size = graph.ndata["feat"].nbytes
     assert min(rows) > 3000  # most of the graph is in both parts
     assert sum(resident for resident, _ in figures) > 1.5 * size

@@ -7,6 +7,7 @@ import threading
 import numpy as np
 import pytest
 import torch
+from fresh_processes import HANGING
 
 import pagraph.engine.engine as engine
 from pagraph import Graph, Loader, NeighborSampler
@@ -45,7 +46,7 @@ def gate(monkeypatch):
     event, rank = threading.Event(), Ranker.__call__
 
     def late(self, types):
-        assert event.wait(60)
+        assert event.wait(HANGING)
         return rank(self, types)
 
     monkeypatch.setattr(Ranker, "__call__", late)
@@ -96,7 +97,7 @@ def test_leaving_while_rows_are_ranked(make, gate):
             break
     gate.set()
     for thread in threads():
-        thread.join(60)
+        thread.join(HANGING)
         assert not thread.is_alive()
     assert len(list(loader)) == 20 and loader.cache_plan.fields
 

@@ -9,7 +9,7 @@ import threading
 import time
 
 import pytest
-from fresh_processes import forked_python
+from fresh_processes import HANGING, forked_python
 
 from pagraph.engine import SerialStage, Stage
 from pagraph.engine.stage import AheadStage, Relay
@@ -42,7 +42,7 @@ def test_an_empty_source_ends_at_once_and_stays_ended():
 
 
 def test_work_runs_concurrently():
-    barrier = threading.Barrier(3, timeout=10)
+    barrier = threading.Barrier(3, timeout=HANGING)
     assert list(stage(range(3), lambda x: (barrier.wait(), x)[1], workers=3)) == [0, 1, 2]
 
 
@@ -55,7 +55,7 @@ def test_no_more_than_ahead_items_are_in_work_or_waiting():
             yield x
 
     def drawn_after_a_while(expected):
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + HANGING
         while len(drawn) < expected and time.monotonic() < deadline:
             time.sleep(0.001)
         time.sleep(0.1)  # for more than that
@@ -123,7 +123,7 @@ def test_dropping_the_stage_ends_its_threads():
     threads = reading._shared.threads
     del reading
     for thread in threads:
-        thread.join(30)
+        thread.join(HANGING)
     assert not any(thread.is_alive() for thread in threads)
 
 
@@ -140,13 +140,13 @@ def test_a_stage_in_a_reference_cycle_is_collected():
 
 def test_a_waiting_reader_is_woken_by_close():
     release = threading.Event()
-    reading = stage(range(3), lambda x: release.wait(10), workers=1)
+    reading = stage(range(3), lambda x: release.wait(HANGING), workers=1)
     got = []
     reader = threading.Thread(target=lambda: got.extend(reading))
     reader.start()
     time.sleep(0.05)
     release.set()
-    reader.join(5)
+    reader.join(HANGING)
     assert got == [True, True, True]
 
 
@@ -161,7 +161,7 @@ def test_the_interpreter_exits_with_a_live_stage(ending):
         {ending}
     """)
     done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=HANGING
     )
     assert (done.returncode, done.stderr) == (0, "")
 
@@ -186,7 +186,7 @@ def test_ctrl_c_while_waiting_ends_everything():
             print("interrupted", names)
     """)
     done = subprocess.run(
-        [forked_python(), "-c", script], capture_output=True, text=True, timeout=60
+        [forked_python(), "-c", script], capture_output=True, text=True, timeout=HANGING
     )
     assert done.stdout.strip() == "interrupted []", done.stderr
 
@@ -253,7 +253,7 @@ def test_an_iterator_from_before_a_fork_says_so():
         print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), next(stage))
     """)
     done = subprocess.run(
-        [forked_python(), "-c", script], capture_output=True, text=True, timeout=60
+        [forked_python(), "-c", script], capture_output=True, text=True, timeout=HANGING
     )
     assert done.stdout.split() == ["0", "1"], done.stderr
 
@@ -299,11 +299,11 @@ def test_nobody_waits_for_who_finishes():
         return item
 
     def finish(number, item):
-        assert go_on.wait(30)
+        assert go_on.wait(HANGING)
         return item
 
     stage = Stage(iter(range(20)), work, workers=2, ahead=8, finish=finish)
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + HANGING
     while len(worked) < 8 and time.monotonic() < deadline:
         time.sleep(0.001)
     assert sorted(worked) == list(range(8))
@@ -350,7 +350,7 @@ def test_a_stage_is_dropped_while_it_finishes():
         return item
 
     stage = Stage(iter(range(100)), lambda item: item, workers=2, ahead=4, finish=finish)
-    assert begun.wait(30)
+    assert begun.wait(HANGING)
     del stage
 
 
@@ -358,7 +358,7 @@ def test_its_own_threads_may_not_read_a_stage():
     stages, ready = [], threading.Event()
 
     def finish(number, item):
-        assert ready.wait(30)
+        assert ready.wait(HANGING)
         return next(stages[0])
 
     stages.append(Stage(iter(range(3)), lambda item: item, workers=1, ahead=1, finish=finish))

@@ -14,6 +14,7 @@ from collections import Counter, defaultdict
 
 import pytest
 import torch
+from fresh_processes import HANGING
 from timelines import checked, counters, nanoseconds, spans, stages_by_batch
 
 from pagraph import Graph, Loader, NeighborSampler
@@ -134,7 +135,7 @@ def test_the_queue_is_counted(tmp_path, monkeypatch):
     loader = make_loader(num_workers=2, prefetch=2)
     with loader.trace(tmp_path / "t.json"):
         for _ in loader:
-            assert two_wait.wait(30)
+            assert two_wait.wait(HANGING)
     depths = counters(checked(tmp_path / "t.json"), "loader batches")
     assert all(depth["waiting"] + depth["in work"] <= 4 for depth in depths)
     assert max(depth["waiting"] for depth in depths) >= 2
@@ -334,7 +335,9 @@ class TestEnd:
             {end}
         """
         subprocess.run(
-            [sys.executable, "-c", textwrap.dedent(script)], stderr=subprocess.DEVNULL, timeout=120
+            [sys.executable, "-c", textwrap.dedent(script)],
+            stderr=subprocess.DEVNULL,
+            timeout=HANGING,
         )
         assert 0 in stages_by_batch(checked(tmp_path / "t.json"))
         assert names_in(tmp_path) == ["t.json"]

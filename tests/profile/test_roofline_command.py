@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from fresh_processes import forked_python
+from fresh_processes import HANGING, forked_python
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "gpu_roofline.py"
 interpreted = pytest.mark.skipif(
@@ -16,7 +16,7 @@ interpreted = pytest.mark.skipif(
 
 def run(*options):
     command = [forked_python(), SCRIPT, *map(str, options)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=250, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=HANGING, check=False)
 
 
 @interpreted

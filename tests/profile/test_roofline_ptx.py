@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from fresh_processes import bare_python
+from fresh_processes import HANGING, bare_python
 
 pytestmark = pytest.mark.slow
 
@@ -45,7 +45,7 @@ def test_rows_of_16_bytes_are_read_in_16_bytes_and_nothing_spills():
         [bare_python(), "-c", COMPILE],
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=HANGING,
         env=environment,
     )
     assert done.returncode == 0, done.stderr

@@ -4,7 +4,7 @@ import subprocess
 
 import pytest
 import torch
-from fresh_processes import bare_python
+from fresh_processes import HANGING, bare_python
 from hypothesis import given
 from hypothesis import strategies as st
 from torch_geometric import EdgeIndex
@@ -347,5 +347,7 @@ block = NeighborSampler([2]).sample(Graph.from_coo([0, 1], [1, 0]), torch.tensor
 type(block).from_pyg(block.to_pyg(), block.src_nodes, block.num_dst)
 print("torch_geometric" in sys.modules, "dgl" in sys.modules)
 """
-    done = subprocess.run([bare_python(), "-c", code], capture_output=True, text=True, timeout=120)
+    done = subprocess.run(
+        [bare_python(), "-c", code], capture_output=True, text=True, timeout=HANGING
+    )
     assert done.stdout.split() == ["False", "False"], done.stderr

@@ -5,7 +5,7 @@ import subprocess
 import pytest
 import torch
 import torch_geometric.loader
-from fresh_processes import bare_python
+from fresh_processes import HANGING, bare_python
 
 import pagraph.pyg
 
@@ -66,7 +66,9 @@ from pagraph import MissingDependencyError
 try: import pagraph.pyg
 except MissingDependencyError as error: print(error)
 """
-    done = subprocess.run([bare_python(), "-c", code], capture_output=True, text=True, timeout=120)
+    done = subprocess.run(
+        [bare_python(), "-c", code], capture_output=True, text=True, timeout=HANGING
+    )
     assert (
         done.stdout.strip()
         == "pagraph.pyg needs PyG, which is not installed: pip install 'pagraph[pyg]'"
@@ -88,7 +90,7 @@ print(sum(b.num_nodes for b in NeighborLoader(data, [2], batch_size=2)), end=" "
 print(sum(len(b.input_id) for b in LinkNeighborLoader(data, [2], edge_label_index=edge_index, batch_size=2)))
 """
     done = subprocess.run(
-        [bare_python(), "-W", "error", "-c", code], capture_output=True, text=True, timeout=120
+        [bare_python(), "-W", "error", "-c", code], capture_output=True, text=True, timeout=HANGING
     )
     assert done.stdout.split() == ["5", "3"], done.stderr
 

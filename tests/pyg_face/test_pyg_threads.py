@@ -9,6 +9,7 @@ import traceback
 
 import pytest
 import torch
+from fresh_processes import HANGING
 from torch_geometric.data import Data
 
 from pagraph.pyg import LinkNeighborLoader, NeighborLoader
@@ -203,7 +204,7 @@ print("out in the middle")
 
 def test_interrupted_forked_and_ended_in_the_middle():
     done = subprocess.run(
-        [sys.executable, "-c", SCRIPT], capture_output=True, text=True, timeout=180
+        [sys.executable, "-c", SCRIPT], capture_output=True, text=True, timeout=HANGING
     )
     assert done.stdout.splitlines() == [
         "interrupted, [] left",

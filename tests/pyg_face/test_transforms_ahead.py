@@ -11,6 +11,7 @@ from collections import Counter
 import numpy as np
 import pytest
 import torch
+from fresh_processes import HANGING
 from timelines import checked, spans, stages_by_batch
 from torch.nn import functional
 from torch_geometric.data import Data, HeteroData
@@ -80,7 +81,7 @@ def test_a_transform_is_ahead_of_the_loop():
     loader = make(num_workers=2, prefetch=3, transform=note)
     epoch = iter(loader)
     # Nobody reads: as many as may wait are transformed all the same.
-    assert all(done.acquire(timeout=30) for _ in range(5))
+    assert all(done.acquire(timeout=HANGING) for _ in range(5))
     assert len(list(epoch)) == N // 8
 
 
@@ -512,7 +513,7 @@ def test_reading_its_own_pass_is_refused(workers):
     epochs = []
 
     def further(batch):
-        assert begun.wait(30)
+        assert begun.wait(HANGING)
         return next(epochs[0])
 
     loader = make(num_workers=workers, transform=further)
@@ -571,7 +572,7 @@ def test_leaving_a_pass_ends_its_transforms():
         return batch
 
     epoch = iter(make(num_workers=2, transform=slow))
-    assert started.wait(30)
+    assert started.wait(HANGING)
     del epoch
 
 

@@ -2,7 +2,7 @@ import subprocess
 import xml.etree.ElementTree as ElementTree
 
 import pytest
-from fresh_processes import bare_python
+from fresh_processes import HANGING, bare_python
 
 from pagraph.options.names import PLOT_FORMATS
 from pagraph.profile import recommend
@@ -104,7 +104,7 @@ def test_missing_matplotlib_is_said_before_the_work(tmp_path):
         "except MissingDependencyError as error: print(error)\n"
     )
     done = subprocess.run(
-        [bare_python(), "-c", code, str(tmp_path)], capture_output=True, text=True, timeout=120
+        [bare_python(), "-c", code, str(tmp_path)], capture_output=True, text=True, timeout=HANGING
     )
     assert (
         done.stdout

@@ -9,6 +9,7 @@ import sys
 import textwrap
 
 import pytest
+from fresh_processes import HANGING
 from watching import DATA, alone, run
 
 needs_pyg = pytest.mark.skipif(
@@ -309,7 +310,9 @@ class TestLoaders:
         (tmp_path / "script.py").write_text(text)
         command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
         command += ["--nproc_per_node=2", "-m", "pagraph", "run", "script.py"]
-        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=250)
+        done = subprocess.run(
+            command, cwd=tmp_path, capture_output=True, text=True, timeout=HANGING
+        )
         assert done.returncode == 0, done.stderr
         assert done.stderr.count("pagraph run: script.py") == 1
         assert "This is rank 0 of 2" in done.stderr
@@ -320,7 +323,9 @@ class TestLoaders:
         (tmp_path / "script.py").write_text(READS)
         command = [sys.executable, "-m", "accelerate.commands.launch", "--cpu"]
         command += ["--num_processes=1", "-m", "pagraph", "run", "script.py"]
-        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=250)
+        done = subprocess.run(
+            command, cwd=tmp_path, capture_output=True, text=True, timeout=HANGING
+        )
         assert done.returncode == 0, done.stderr
         assert "NeighborLoader" in done.stderr.partition("pagraph run: script.py")[2]
 
@@ -333,7 +338,7 @@ class TestLoaders:
         ) as process:
             assert process.stdout.readline() == "ready\n"
             process.send_signal(signal.SIGINT)
-            _, said = process.communicate(timeout=60)
+            _, said = process.communicate(timeout=HANGING)
         assert process.returncode == -signal.SIGINT
         assert "KeyboardInterrupt" in said and "NeighborLoader" in said.partition("pagraph run:")[2]
 

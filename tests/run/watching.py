@@ -7,6 +7,7 @@ import sys
 from contextlib import contextmanager
 
 import torch
+from fresh_processes import HANGING
 
 from pagraph.run.frameworks import hook
 from pagraph.run.ledger import Ledger
@@ -53,7 +54,7 @@ def small_data():
     return Data(x=torch.randn(100, 4), edge_index=torch.randint(0, 100, (2, 500)))
 
 
-def run(folder, *arguments, text=None, python=(), timeout=200, **environment):
+def run(folder, *arguments, text=None, python=(), timeout=HANGING, **environment):
     """``pagraph run ARGUMENTS`` in a folder, of a script with this text if there is one.
 
     Returns the finished process; its ``numbers`` are what it saw, None if it did not say.
@@ -74,7 +75,7 @@ def run(folder, *arguments, text=None, python=(), timeout=200, **environment):
     return done
 
 
-def alone(folder, *arguments, timeout=200):
+def alone(folder, *arguments, timeout=HANGING):
     """``python ARGUMENTS``."""
     command = [sys.executable, *map(str, arguments)]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=timeout)

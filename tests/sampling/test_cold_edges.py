@@ -9,7 +9,7 @@ import uuid
 from pathlib import Path
 
 import pytest
-from fresh_processes import forked_python
+from fresh_processes import HANGING, forked_python
 
 from pagraph import Graph
 from pagraph.datasets import rmat
@@ -80,7 +80,7 @@ def run(folder, body, group=""):
     # In a group only the process itself counts, not pages that it shares with the server of forks.
     python = sys.executable if group else forked_python()
     command = [python, "-W", "error", "-c", script, str(folder), str(group)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=HANGING)
     assert done.returncode == 0, f"{done.returncode}: {done.stderr[-2000:]}"
     return done.stdout.split()
 

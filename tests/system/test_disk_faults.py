@@ -10,7 +10,7 @@ import threading
 
 import numpy as np
 import pytest
-from fresh_processes import forked_python
+from fresh_processes import HANGING, forked_python
 
 from pagraph.system.disk import ways
 from pagraph.system.disk.queues import Threads
@@ -117,7 +117,7 @@ def test_no_more_descriptors(rows_file, monkeypatch):
 def run_python(code, *arguments, python=None):
     """Run code in a process of its own; its output."""
     command = [python or forked_python(), "-c", textwrap.dedent(code), *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=HANGING)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

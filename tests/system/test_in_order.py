@@ -4,6 +4,7 @@ import threading
 import time
 
 import pytest
+from fresh_processes import HANGING
 
 from pagraph.system.threads import AHEAD, in_order
 
@@ -41,7 +42,7 @@ def test_the_first_error_in_order_is_raised_and_ends_the_others():
             raise ValueError("the second")
         # Would never end, were nobody told.
         if number > 1:
-            assert stopped.wait(60)
+            assert stopped.wait(HANGING)
         return number
 
     results = in_order(run, range(10), 2, stopped)
@@ -53,7 +54,7 @@ def test_the_first_error_in_order_is_raised_and_ends_the_others():
 
 def test_a_reader_that_stops_ends_what_has_begun():
     stopped = threading.Event()
-    results = in_order(lambda number: number == 0 or stopped.wait(60), range(10), 2, stopped)
+    results = in_order(lambda number: number == 0 or stopped.wait(HANGING), range(10), 2, stopped)
     assert next(results) is True
     results.close()
     assert stopped.is_set()

@@ -9,6 +9,7 @@ import time
 import numpy as np
 import pytest
 import torch
+from fresh_processes import HANGING
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -114,7 +115,7 @@ def test_what_is_needed_comes_into_memory_and_nothing_else(cold, runs, held):
     if held and (firsts % 2).all():  # all of the sample
         expected = set()
     assert got == len(expected)
-    end = time.monotonic() + 5
+    end = time.monotonic() + HANGING
     while in_memory(file) != expected and time.monotonic() < end:
         time.sleep(0.002)
     assert in_memory(file) == expected

@@ -15,9 +15,7 @@ from pathlib import Path
 # This is also run as a script, from its own folder.
 sys.path.append(str(Path(__file__).parents[1]))
 
-from fresh_processes import ended, forked_python
-
-TIMEOUT = 120
+from fresh_processes import HANGING, ended, forked_python
 
 
 def program(arguments):
@@ -41,7 +39,7 @@ def torchrun(count, *arguments, restarts=0):
     ]
     command = [*launcher, *program(arguments)]
     return subprocess.run(
-        command, capture_output=True, text=True, timeout=TIMEOUT, env=environment()
+        command, capture_output=True, text=True, timeout=HANGING, env=environment()
     )
 
 
@@ -77,12 +75,12 @@ def machines(*commands):
         env |= {"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
         started.append(subprocess.Popen([forked_python(), *program(arguments)], env=env, **pipes))
-    return ended(started, TIMEOUT)
+    return ended(started, HANGING)
 
 
 def several(count, *arguments):
     """Run a program in ``count`` processes that nobody watches over."""
-    return ended(start(count, *arguments), TIMEOUT)
+    return ended(start(count, *arguments), HANGING)
 
 
 def environment():

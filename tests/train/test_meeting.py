@@ -11,7 +11,7 @@ from datetime import timedelta
 
 import pytest
 import torch.distributed as dist
-from fresh_processes import forked_python
+from fresh_processes import HANGING, forked_python
 from processes import environment, free_port
 
 from pagraph.train import distributed
@@ -20,7 +20,7 @@ from pagraph.train.meeting import LostProcessError, meet
 
 SECONDS = 2.0
 # Beyond the timeout, on a machine that has other things to do, or asks a slow server for names.
-LATE = 30.0
+LATE = 300.0
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def kept(place, monkeypatch):
     )
 
 
-def together(*ranks, timeout=30.0, size=None):
+def together(*ranks, timeout=HANGING, size=None):
     """The stores, or the errors, of these ranks, each in a thread of its own."""
 
     def one(rank):
@@ -68,7 +68,7 @@ def process(code):
     )
     try:
         yield started
-        started.communicate(timeout=60)
+        started.communicate(timeout=HANGING)
     finally:
         started.kill()
 
@@ -122,9 +122,9 @@ def test_one_is_waited_for_that_ends_while_they_connect_and_is_started_again(kep
 
 def test_a_store_that_is_not_there_yet(place):
     with ThreadPoolExecutor(1) as pool:
-        early = pool.submit(meet, 1, 2, 30.0)
+        early = pool.submit(meet, 1, 2, HANGING)
         time.sleep(1)
-        meet(0, 2, 30.0)
+        meet(0, 2, HANGING)
         early.result()
 
 
@@ -205,8 +205,8 @@ def test_two_versions(place):
 
     with process("meeting.__version__ = '0.0.1'\nmeeting.meet(1, 2, 30)") as other:
         with pytest.raises(ValueError) as caught:
-            meet(0, 2, 30.0)
-        _, errors = other.communicate(timeout=60)
+            meet(0, 2, HANGING)
+        _, errors = other.communicate(timeout=HANGING)
     message = (
         f"pagraph must be the same version in all processes, got ['{__version__}', '0.0.1'] by rank"
     )

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 from community import community_graph
+from fresh_processes import HANGING
 from processes import machines, several, torchrun
 from timelines import checked, spans
 
@@ -151,7 +152,7 @@ class TestInOneProcess:
     @pytest.mark.parametrize("reached", [(), (0,)])
     def test_without_the_graph_all_evaluate_on_their_parts(self, folder, tmp_path, reached):
         """Also where only some of the machines lack it: its rows would be shared among all."""
-        boards, barrier = [None] * 2, threading.Barrier(2, timeout=60)
+        boards, barrier = [None] * 2, threading.Barrier(2, timeout=HANGING)
         own = copied_without_source(folder / "uneven", tmp_path / "own")
         folders = [folder / "uneven" if rank in reached else own for rank in range(2)]
         options = TrainOptions(device="cpu", fanout=(5, 5))
@@ -233,7 +234,7 @@ class TestInOneProcess:
         labels = torch.where(right, best, (best + 1) % 4)
         graph = Graph(whole.csc, ndata={**whole.ndata, "label": labels})
         evaluation = replace(evaluation, graph=graph)
-        boards, barrier = [None] * size, threading.Barrier(size, timeout=60)
+        boards, barrier = [None] * size, threading.Barrier(size, timeout=HANGING)
         worlds = [InAThread(rank, size, boards=boards, barrier=barrier) for rank in range(size)]
 
         def count(world):

@@ -9,7 +9,7 @@ import subprocess
 import pytest
 import torch
 from community import community_graph
-from fresh_processes import ended, forked_python
+from fresh_processes import HANGING, ended, forked_python
 from processes import environment, program
 from test_train_checkpoint import assert_the_same, saved
 
@@ -36,7 +36,7 @@ SETTINGS = (
 
 def ip(*arguments):
     return subprocess.run(
-        ["ip", *arguments], capture_output=True, text=True, check=True, timeout=60
+        ["ip", *arguments], capture_output=True, text=True, check=True, timeout=HANGING
     )
 
 
@@ -72,7 +72,7 @@ class Machines:
 
     def __exit__(self, *_error):
         for name in self.names:
-            subprocess.run(["ip", "netns", "del", name], capture_output=True, timeout=60)
+            subprocess.run(["ip", "netns", "del", name], capture_output=True, timeout=HANGING)
 
     def cut(self):
         ip("-n", self.names[0], "link", "set", self.links[0], "down")
