@@ -8,6 +8,7 @@ those of the import of torch, of the end of an interpreter, or of the memory of 
 
 import atexit
 import functools
+import json
 import os
 import resource
 import shlex
@@ -19,6 +20,7 @@ import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 HERE = Path(__file__).parent
 
@@ -87,6 +89,27 @@ def _program(address: str) -> str:
     program.write_text(f'#!/bin/sh\n{wait}\nexec {shlex.join(client)} "$@"\n')
     program.chmod(0o755)
     return str(program)
+
+
+ANSWER = "PAGRAPH_TEST_ANSWER"
+"""Variable with the name of the file for a process's answer: what it prints may be a library's."""
+
+
+def answer(command: Sequence[str], **options: Any) -> Any:
+    """Run a command that writes JSON to the file ``os.environ["PAGRAPH_TEST_ANSWER"]``; return it."""
+    environment = options.pop("env", os.environ)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "answer.json")
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            timeout=HANGING,
+            env={**environment, ANSWER: str(path)},
+            **options,
+        )
+        assert done.returncode == 0, f"exit code {done.returncode}: {done.stderr[-2000:]}"
+        return json.loads(path.read_text())
 
 
 def run_text(

@@ -9,7 +9,7 @@ import sys
 
 import click
 import pytest
-from fresh_processes import HANGING
+from fresh_processes import HANGING, answer
 
 from pagraph.cli import VERBS, main
 from pagraph.cli.partition import verify
@@ -17,7 +17,7 @@ from pagraph.options import names
 
 HEAVY = ["torch", "numpy", "numba", "scipy", "pandas", "pyarrow", "networkx", "matplotlib", "dgl"]
 CALLS = """
-import contextlib, io, json, sys
+import contextlib, io, json, os, sys
 from pagraph.cli import main
 
 results = []
@@ -29,7 +29,7 @@ for arguments in json.loads(sys.argv[1]):
     except SystemExit as end:
         loaded = [name for name in json.loads(sys.argv[2]) if name in sys.modules]
         results.append([end.code, said.getvalue(), loaded])
-print(json.dumps(results))
+json.dump(results, open(os.environ["PAGRAPH_TEST_ANSWER"], "w"))
 """
 
 
@@ -48,9 +48,7 @@ def called(calls, folder):
     """Exit code, text and heavy modules after each call of the command line, all in one process."""
     words = [[str(word) for word in call] for call in calls]
     code = [sys.executable, "-c", CALLS, json.dumps(words), json.dumps(HEAVY)]
-    done = subprocess.run(code, capture_output=True, text=True, timeout=HANGING, cwd=folder)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    return answer(code, cwd=folder)
 
 
 def test_help_imports_no_framework(tmp_path):

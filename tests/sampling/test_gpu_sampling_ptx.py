@@ -4,10 +4,9 @@ as it should."""
 import json
 import os
 import re
-import subprocess
 
 import pytest
-from fresh_processes import bare_python
+from fresh_processes import answer, bare_python
 
 pytest.importorskip("triton")
 
@@ -116,7 +115,7 @@ for settings in () if capability > 80 else (
             run._most_trees = 50
             table = run._table(0, 512)[:3]
             compile(run._kernels.enter_known, 1, torch.arange(512), 50, *table, BLOCK=512)
-print(json.dumps({"launched": launched, "variants": variants}))
+json.dump({"launched": launched, "variants": variants}, open(os.environ["PAGRAPH_TEST_ANSWER"], "w"))
 """
 
 
@@ -126,12 +125,13 @@ def compiled(request):
     with its resources."""
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     command = [bare_python(), "-c", COMPILE, str(request.param)]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment)
-    if "cuobjdump" in done.stderr and "No such file" in done.stderr:
-        pytest.skip("needs cuobjdump, which Triton's wheels for Linux have")
-    assert done.returncode == 0, done.stderr[-2000:]
-    answer = json.loads(done.stdout)
-    return [(*launch[:-1], answer["variants"][launch[-1]]) for launch in answer["launched"]]
+    try:
+        found = answer(command, env=environment)
+    except AssertionError as error:
+        if "cuobjdump" in str(error) and "No such file" in str(error):
+            pytest.skip("needs cuobjdump, which Triton's wheels for Linux have")
+        raise
+    return [(*launch[:-1], found["variants"][launch[-1]]) for launch in found["launched"]]
 
 
 KERNELS = {
