@@ -6,6 +6,7 @@ import gc
 import importlib.util
 import inspect
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -45,6 +46,10 @@ if "mix_stderr" in inspect.signature(CliRunner).parameters:
 
 # Without it a first `import dgl` prints a line to stdout, and writes to the home.
 os.environ.setdefault("DGLBACKEND", "pytorch")
+
+# A shell that starts the tests in the background has them ignore Ctrl-C, which tests send.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # On a fresh machine any test may be the first to compile; what stderr holds is tested elsewhere.
 os.environ.setdefault("PAGRAPH_QUIET", "1")
