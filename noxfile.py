@@ -3,7 +3,7 @@
 
 ``nox --list`` names the sessions, ``nox -s lowest`` runs one. What this machine cannot have, an
 interpreter or a build of torch, is skipped with the reason. Arguments for pytest stand after
-``--``, in place of ``-m "not slow"``.
+``--``, in place of ``--tier first``.
 """
 
 import re
@@ -145,5 +145,5 @@ def run_tests(session, *pins):
     session.install(kept_torch(session), *pins, *tools(), "--editable", f".[{EXTRAS}]")
     session.run("python", "-m", "pip", "list")
     session.run(
-        "pytest", *(session.posargs or ("-m", "not slow")), env={"OMP_WAIT_POLICY": "passive"}
+        "pytest", *(session.posargs or ("--tier", "first")), env={"OMP_WAIT_POLICY": "passive"}
     )

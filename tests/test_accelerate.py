@@ -13,7 +13,7 @@ import torch
 from fresh_processes import HANGING, forked_python
 
 pytest.importorskip("accelerate", reason="needs accelerate (pip install accelerate)")
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.clients
 
 NUM_NODES = 103
 EDGES = torch.randint(NUM_NODES, (2, 600), generator=torch.Generator().manual_seed(0))

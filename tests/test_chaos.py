@@ -18,7 +18,7 @@ from pagraph import FormatError
 ROOT = Path(__file__).parents[1]
 NEEDED = ("dgl", "torch_geometric", "pyarrow")
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.attack,
     pytest.mark.skipif(
         not all(map(importlib.util.find_spec, NEEDED)), reason=f"needs {', '.join(NEEDED)}"
     ),

@@ -16,7 +16,7 @@ from fresh_processes import forked_python
 
 from pagraph.datasets import citation, sbm, write_graph
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.pages
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 OURS = "from pagraph.dgl import DataLoader"

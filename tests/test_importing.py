@@ -191,7 +191,7 @@ def test_every_name_may_be_the_first_to_be_imported(name, first):
 
 
 @pytest.mark.wheel
-@pytest.mark.slow
+@pytest.mark.every
 def test_names_that_are_exported_exist():
     code = """
 import importlib, pkgutil, pagraph

@@ -12,7 +12,7 @@ from fresh_processes import HANGING, forked_python
 
 BENCHMARKS = Path(__file__).resolve().parent.parent / "benchmarks"
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.memory,
     pytest.mark.skipif(
         not (BENCHMARKS / "disk_runs.py").exists(), reason="needs the checkout, not only its tests"
     ),

@@ -19,7 +19,7 @@ from pagraph.accelerator import HostAccelerator
 ROOT = Path(__file__).resolve().parent.parent
 BENCHMARKS = ROOT / "benchmarks"
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.compilers,
     pytest.mark.skipif(
         not (BENCHMARKS / "gpu.py").exists(), reason="needs the checkout, not only its tests"
     ),

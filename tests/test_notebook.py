@@ -17,7 +17,7 @@ def test_is_kept_without_outputs():
         )
 
 
-@pytest.mark.slow
+@pytest.mark.pages
 @pytest.mark.filterwarnings("ignore")
 def test_runs(tmp_path):
     for package in ("nbformat", "nbclient", "ipykernel"):

@@ -93,7 +93,7 @@ def files_of(folder: Path) -> tuple[Path, Path]:
 
 
 @needs_checkout
-@pytest.mark.slow
+@pytest.mark.compilers
 def test_wheel_holds_every_module_and_nothing_else(built):
     with zipfile.ZipFile(built[1]) as wheel:
         names = set(wheel.namelist())
@@ -115,7 +115,7 @@ def test_installed_package_is_what_the_wheel_holds(built):
 
 
 @needs_checkout
-@pytest.mark.slow
+@pytest.mark.compilers
 def test_wheel_runs_away_from_the_checkout(built, tmp_path):
     with zipfile.ZipFile(built[1]) as wheel:
         wheel.extractall(tmp_path)
@@ -134,7 +134,7 @@ def test_wheel_runs_away_from_the_checkout(built, tmp_path):
 
 
 @needs_checkout
-@pytest.mark.slow
+@pytest.mark.compilers
 def test_sdist_holds_the_sources_once(built):
     with tarfile.open(built[0]) as sdist:
         names = [n.split("/", 1)[1] for n in sdist.getnames() if "/" in n]

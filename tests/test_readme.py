@@ -100,7 +100,7 @@ def empty_folder(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page)])
-@pytest.mark.slow
+@pytest.mark.pages
 def test_page_runs(page, empty_folder):
     if page == "docs/train.md":  # it speaks of a graph that the reader has
         run_pagraph(["generate", "sbm", "blocks", "--nodes", "2000"])
@@ -109,7 +109,7 @@ def test_page_runs(page, empty_folder):
     for language, text in blocks(page):
         if language == "python":
             run_text(text, empty_folder)
-        else:
+        elif page != "README.md":  # whose commands .ci/readme runs
             for line in text.replace("\\\n", " ").splitlines():
                 if line.startswith("$ "):
                     run_console(line.removeprefix("$ "), empty_folder)
@@ -204,7 +204,7 @@ def test_the_figures_of_the_parts_on_readme(with_metis, empty_folder, monkeypatc
     assert said_on_readme(of_hits, hits=hits, whole=whole)
 
 
-@pytest.mark.slow
+@pytest.mark.learning
 def test_the_parts_on_readme_are_learned(empty_folder):
     *prepare, train = parts_on_readme()
     for line in prepare:
@@ -214,16 +214,44 @@ def test_the_parts_on_readme_are_learned(empty_folder):
     assert said_on_readme("ends at a test accuracy of {percent:.0f} %", percent=float(accuracy[1]))
 
 
-@pytest.mark.skipif(
+needs_checkout = pytest.mark.skipif(
     not (ROOT / "Makefile").exists(), reason="needs the checkout, not only its tests"
 )
+
+
+def targets_on(page: str) -> set[str]:
+    """The targets of ``make`` that a page names."""
+    named = re.findall(
+        r"`make ([\w-]+)`|^\$ make ([\w-]+)", (ROOT / page).read_text(), re.MULTILINE
+    )
+    return {"".join(pair) for pair in named}
+
+
+@needs_checkout
 @pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md"])
 def test_targets_exist(page):
     targets = set(re.findall(r"^([\w-]+):(?!=)", (ROOT / "Makefile").read_text(), re.MULTILINE))
-    named = set(
-        re.findall(r"`make ([\w-]+)`|^\$ make ([\w-]+)", (ROOT / page).read_text(), re.MULTILINE)
-    )
-    assert {"".join(pair) for pair in named} <= targets
+    assert targets_on(page) <= targets
+
+
+@needs_checkout
+def test_ci_runs_every_command_of_readme():
+    ci = (ROOT / ".ci" / "run").read_text()
+    assert ".ci/readme" in ci
+    text = (ROOT / "README.md").read_text()
+    fences = re.findall(r"^```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    # What is run elsewhere, or is none: Python by test_page_runs.
+    shown = [block for language, block in fences if language not in ("python", "diff", "text")]
+    listed = subprocess.run(
+        [ROOT / ".ci" / "readme", "--list"], capture_output=True, text=True, check=True
+    ).stdout.splitlines()
+    lines = "".join(shown).replace("\\\n", " ").splitlines()
+    # In a console block what is not behind a $ is output.
+    assert [line.removeprefix("$ ") for line in lines if line] == listed
+    elsewhere = {"test": "make test-all", "docs": "tests/test_site.py"}
+    for target in targets_on("README.md"):
+        assert f"make {target}\n" in ci or target in elsewhere
+    assert elsewhere["test"] in ci and (ROOT / elsewhere["docs"]).is_file()
 
 
 def test_the_script_is_short():

@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("mkdocs", "material", "mkdocstrings_handlers.python")
 
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.pages,
     pytest.mark.skipif(
         not (ROOT / "mkdocs.yml").exists(), reason="needs the checkout, not only its tests"
     ),

@@ -134,14 +134,14 @@ def run_mypy(text: str, folder: Path, monkeypatch) -> tuple[str, list[int]]:
     return output, lines
 
 
-@pytest.mark.slow
+@pytest.mark.compilers
 def test_mypy_knows_the_core(folder, monkeypatch):
     output, errors = run_mypy(CORE, folder, monkeypatch)
     assert [plain(type_) for type_ in re.findall(r'Revealed type is "(.*)"', output)] == said(CORE)
     assert errors == [], output
 
 
-@pytest.mark.slow
+@pytest.mark.compilers
 def test_mypy_refuses_what_the_loader_refuses(folder, monkeypatch):
     first = WRONG[: WRONG.index("    Loader")].count("\n") + 1
     _, errors = run_mypy(WRONG, folder, monkeypatch)
@@ -156,7 +156,7 @@ def pyright() -> str:
     return found
 
 
-@pytest.mark.slow
+@pytest.mark.compilers
 @pytest.mark.parametrize(
     ("text", "needs"), [(CORE, "torch"), (DGL, "dgl"), (PYG, "torch_geometric")]
 )

@@ -336,7 +336,7 @@ def test_a_partition_of_one_part(folder, tmp_path, where, words):
 
 
 @pytest.mark.skipif(shutil.which("script") is None, reason="needs script(1) to make a terminal")
-@pytest.mark.slow
+@pytest.mark.processes
 def test_on_a_terminal_there_is_a_bar(folder):
     command = " ".join(
         [

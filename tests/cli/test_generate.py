@@ -172,7 +172,7 @@ def test_existing_folder_is_refused_before_the_work(tmp_path):
     assert done.stderr == f"Error: OUT must not exist yet, got '{tmp_path}'\n"
 
 
-@pytest.mark.slow
+@pytest.mark.processes
 def test_bar_on_a_terminal_and_none_in_a_pipe(tmp_path):
     command_line = [
         forked_python(),

@@ -145,7 +145,7 @@ class TestBadInput:
         assert done.stderr.endswith("Error: x must be 1, got 2\n")
 
 
-@pytest.mark.slow
+@pytest.mark.attack
 def test_ctrl_c_says_so_and_leaves_nothing(tmp_path):
     code = """
         import sys
@@ -193,7 +193,7 @@ def test_ctrl_c_while_imported_code_is_executed_from_text(tmp_path):
     assert done.returncode == 130
 
 
-@pytest.mark.slow
+@pytest.mark.attack
 def test_a_reader_that_goes_away_is_no_error(tmp_path):
     assert run("generate", "rmat", tmp_path / "g", "--scale", "4").returncode == 0
     command = " ".join(COMMAND)

@@ -266,7 +266,7 @@ class TestDividing:
         assert (tmp_path / "p.pdf").read_bytes().startswith(b"%PDF")
 
 
-@pytest.mark.slow
+@pytest.mark.processes
 def test_bars_are_drawn_on_a_terminal_and_the_report_is_plain_in_a_pipe(blocks, tmp_path):
     command = [
         forked_python(),
@@ -286,7 +286,7 @@ def test_bars_are_drawn_on_a_terminal_and_the_report_is_plain_in_a_pipe(blocks, 
     assert b"replication factor" in seen.stdout and b"\x1b" not in seen.stdout
 
 
-@pytest.mark.slow
+@pytest.mark.processes
 def test_ctrl_c_leaves_nothing(blocks, tmp_path):
     """An endless epoch of one-seed batches: the signal comes while it is measured."""
     write_graph(rmat(15, num_classes=2), tmp_path / "graph")

@@ -204,7 +204,7 @@ def sizes(folder):
     return found
 
 
-@pytest.mark.slow
+@pytest.mark.memory
 @pytest.mark.parametrize("code", [GENERATE, IMPORT])
 @pytest.mark.parametrize(
     ("how", "share"), [(signal.SIGKILL, 0.1), (signal.SIGKILL, 0.7), (signal.SIGINT, 0.4)]
@@ -236,7 +236,7 @@ def test_a_run_that_ends_early_leaves_nothing_half_written(tmp_path, long_list, 
     assert sorted(path.suffix for path in (tmp_path / "g").iterdir()) == [".json", ".npy", ".npy"]
 
 
-@pytest.mark.slow
+@pytest.mark.memory
 @pytest.mark.parametrize("code", [GENERATE, IMPORT])
 @pytest.mark.parametrize("megabytes", [1, 12, 25])
 def test_a_full_disk_is_named_and_left_empty(tmp_path, long_list, code, megabytes):
@@ -260,7 +260,7 @@ def test_a_full_disk_is_named_and_left_empty(tmp_path, long_list, code, megabyte
     assert left == []
 
 
-@pytest.mark.slow
+@pytest.mark.memory
 @pytest.mark.skipif(
     not sys.platform.startswith("linux"), reason="reads the peak of memory from /proc"
 )

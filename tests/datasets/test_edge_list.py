@@ -314,7 +314,7 @@ def test_packed_files(tmp_path, ending, module):
         read_edge_list(path)
 
 
-@pytest.mark.slow
+@pytest.mark.processes
 def test_a_process_that_ends_after_a_refusal_ends_in_order(tmp_path):
     """Arrow's threads aborted in one of four such processes."""
     (tmp_path / "ids.txt").write_text("1 4000000000\n")

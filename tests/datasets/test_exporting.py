@@ -76,7 +76,7 @@ def graphs(draw, form):
     return graph
 
 
-@pytest.mark.slow
+@pytest.mark.every
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.filterwarnings("ignore:.*fork.*")
 def test_round_trips(form):

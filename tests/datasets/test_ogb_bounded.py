@@ -179,7 +179,7 @@ np.savez_compressed(raw / "node-label.npz", node_label=np.full((400_000, 1), np.
 """
 
 
-@pytest.mark.slow
+@pytest.mark.memory
 def test_a_folder_larger_than_the_memory(in_group, tmp_path):
     # 0.8 GB of arrays, in two halves of which neither fits.
     subprocess.run([forked_python(), "-c", LARGE, tmp_path / "o"], check=True)

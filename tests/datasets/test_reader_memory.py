@@ -16,7 +16,7 @@ MIB = 1 << 20
 EDGES = 12_000_000
 VERTICES = 1_000_000
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.memory
 
 
 def written(path, columns, form, count=EDGES):

@@ -12,7 +12,7 @@ from cases import dgl, make_graph, ours
 from ddp_ranks import LENGTHS, WORLDS
 from fresh_processes import HANGING, forked_python
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.processes
 
 SCRIPT = Path(__file__).with_name("ddp_ranks.py")
 

@@ -15,7 +15,7 @@ from pagraph.partition import partition_graph, write_dgl
 
 pytest.importorskip("pagraph.dgl")  # it makes any DGL importable
 pytest.importorskip("dgl")
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.clients
 
 HERE = Path(__file__)
 MACHINES = HERE.parents[2] / "benchmarks" / "machines.py"

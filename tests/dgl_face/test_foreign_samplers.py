@@ -99,7 +99,7 @@ def test_any_object_with_a_device_can_be_the_graph():
         "import os, signal; os.kill(os.getpid(), signal.SIGINT)",
     ],
 )
-@pytest.mark.slow
+@pytest.mark.processes
 def test_nothing_is_left_behind_when_the_program_ends_in_the_middle(ending):
     script = textwrap.dedent(f"""
         import warnings; warnings.simplefilter("ignore")

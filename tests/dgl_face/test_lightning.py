@@ -32,7 +32,7 @@ with warnings.catch_warnings():
     )
 
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.clients,
     pytest.mark.filterwarnings("ignore"),
     pytest.mark.usefixtures("no_threads_left"),
 ]

@@ -113,7 +113,7 @@ def test_the_walks_are_an_attribute_as_dgls_are():
     assert pagraph.dgl.sampling.pack_traces is dgl.sampling.pack_traces
 
 
-@pytest.mark.slow
+@pytest.mark.processes
 def test_dgl_may_be_imported_first():
     """Where it fails alone, as with a torch that its GraphBolt does not fit, ours mends it."""
     text = """

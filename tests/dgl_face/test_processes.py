@@ -6,7 +6,7 @@ import textwrap
 import pytest
 from fresh_processes import HANGING, forked_python
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.processes
 
 
 def run(script, *args, timeout=HANGING):

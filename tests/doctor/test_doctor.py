@@ -114,7 +114,7 @@ def test_without_the_faces(monkeypatch):
     )
 
 
-@pytest.mark.slow
+@pytest.mark.processes
 @pytest.mark.parametrize("package", ["dgl", "torch_geometric", "torch", "numba"])
 def test_a_package_that_cannot_be_imported_is_a_finding(tmp_path, package):
     (tmp_path / package).mkdir()

@@ -10,7 +10,7 @@ from fresh_processes import answer, bare_python
 
 pytest.importorskip("triton")
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.compilers
 
 # In a process of its own: here kernels may be the interpreter's.
 _COMPILE = """

@@ -12,7 +12,7 @@ from machines import two_machines
 from pagraph.datasets import citation, sbm, write_graph
 from pagraph.partition import partition_graph, write_dgl
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.clients
 
 SCRIPT = Path(__file__).resolve().parents[2] / "examples" / "distdgl.py"
 COMMAND = ("-W", "ignore", "-u", str(SCRIPT))

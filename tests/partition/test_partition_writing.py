@@ -265,7 +265,7 @@ class TestFailures:
         return subprocess.run(command, capture_output=True, text=True, timeout=HANGING)
 
     @pytest.mark.parametrize("when", [1, 20, -1])
-    @pytest.mark.slow
+    @pytest.mark.attack
     def test_killed_while_writing(self, divided, source, tmp_path, when):
         out = tmp_path / "out"
         assert self.run(source, out, when).returncode == -signal.SIGKILL
@@ -282,7 +282,7 @@ class TestFailures:
         assert names(tmp_path) == ["out"]
         assert open_partition(out, 2, verify=True).num_parts == 3
 
-    @pytest.mark.slow
+    @pytest.mark.attack
     def test_a_disk_that_is_full(self, source, tmp_path):
         done = self.run(source, tmp_path / "out", 0)
         assert done.returncode == 1

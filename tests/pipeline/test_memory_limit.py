@@ -49,7 +49,7 @@ def folder(tmp_path_factory):
     return out
 
 
-@pytest.mark.slow
+@pytest.mark.memory
 def test_an_epoch_keeps_to_a_quarter_more_than_memory(folder, in_group):
     limited = in_group(400 * MIB, sys.executable, "-c", BATCHES, folder, "320MiB")
     run = [forked_python(), "-c", BATCHES, folder, ""]
@@ -57,7 +57,7 @@ def test_an_epoch_keeps_to_a_quarter_more_than_memory(folder, in_group):
     assert limited == free
 
 
-@pytest.mark.slow
+@pytest.mark.memory
 def test_training_keeps_to_a_quarter_more_than_memory(folder, in_group):
     if not any(importlib.util.find_spec(name) for name in ("dgl", "torch_geometric")):
         pytest.skip("needs the layers of DGL or PyG")
@@ -67,7 +67,7 @@ def test_training_keeps_to_a_quarter_more_than_memory(folder, in_group):
     assert "memory: 420 MiB" in said and "epoch 2/2" in said
 
 
-@pytest.mark.slow
+@pytest.mark.memory
 @pytest.mark.parametrize(
     "verb",
     [
@@ -97,7 +97,7 @@ def test_verbs_keep_to_a_quarter_more_than_memory(folder, in_group, tmp_path, ve
     assert (tmp_path / "out").is_dir()
 
 
-@pytest.mark.slow
+@pytest.mark.memory
 def test_a_profile_keeps_to_a_quarter_more_than_memory(tmp_path, in_group):
     """2 M vertices: what all policies take, 400 MiB and the interpreter, would end it."""
     folder = tmp_path / "rmat"

@@ -151,7 +151,7 @@ def test_a_waiting_reader_is_woken_by_close():
 
 
 @pytest.mark.parametrize("ending", ["pass", "raise SystemExit(0)", "del stage", "next(stage)"])
-@pytest.mark.slow
+@pytest.mark.processes
 def test_the_interpreter_exits_with_a_live_stage(ending):
     script = textwrap.dedent(f"""
         import itertools, time
@@ -166,7 +166,7 @@ def test_the_interpreter_exits_with_a_live_stage(ending):
     assert (done.returncode, done.stderr) == (0, "")
 
 
-@pytest.mark.slow
+@pytest.mark.processes
 def test_ctrl_c_while_waiting_ends_everything():
     script = textwrap.dedent("""
         import itertools, os, signal, threading, time

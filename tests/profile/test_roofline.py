@@ -156,7 +156,7 @@ class TestRoofline:
             Roofline("card", {}, [Rate("top", 1, (1.0,))])["bottom"]
 
     @needs_interpreter
-    @pytest.mark.slow
+    @pytest.mark.compilers
     def test_measures_ceilings_and_every_way(self):
         roofline = measure_roofline(HostAccelerator(), TINY)
         assert roofline[DEVICE_COPY].nbytes == roofline[PINNED_COPY].nbytes == 1024

@@ -6,7 +6,7 @@ import sys
 import pytest
 from fresh_processes import answer, bare_python
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.compilers
 
 COMPILE = """
 import json, os

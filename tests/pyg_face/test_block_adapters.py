@@ -338,7 +338,7 @@ class TestDgl:
             block.to_dgl()
 
 
-@pytest.mark.slow
+@pytest.mark.processes
 def test_neither_pyg_nor_dgl_is_imported():
     code = """
 import sys, torch

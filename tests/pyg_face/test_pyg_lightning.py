@@ -30,7 +30,7 @@ with warnings.catch_warnings():
     from torch_geometric.data.lightning import LightningNodeData
 
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.clients,
     pytest.mark.filterwarnings("ignore"),
     pytest.mark.usefixtures("no_threads_left"),
 ]

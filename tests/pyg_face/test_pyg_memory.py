@@ -26,7 +26,7 @@ def resident():
 
 
 @pytest.mark.parametrize("options", [{}, {"num_workers": 2, "seed": 1}, {"prefetch": 0}], ids=str)
-@pytest.mark.slow
+@pytest.mark.memory
 def test_memory_is_flat_over_a_thousand_batches_of_twenty_epochs(options):
     """A batch is 0.4 MB: were one in ten kept, it would be 40 MB."""
     loader = NeighborLoader(make_data(), [5, 5], batch_size=40, shuffle=True, **options)
@@ -42,7 +42,7 @@ def test_memory_is_flat_over_a_thousand_batches_of_twenty_epochs(options):
     assert resident() - before < 20 * MIB
 
 
-@pytest.mark.slow
+@pytest.mark.memory
 def test_memory_is_flat_where_passes_are_left_early():
     loader = NeighborLoader(make_data(), [5, 5], batch_size=40, num_workers=1)
     for _ in range(20):

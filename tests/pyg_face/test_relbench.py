@@ -90,7 +90,7 @@ def shop(tmp_path_factory):
     return folder
 
 
-@pytest.mark.slow
+@pytest.mark.clients
 def test_the_example_learns(shop):
     options = ["--epochs", "6", "--batch-size", "64", "--fanouts", "8", "8"]
     command = [forked_python(), "-W", "ignore", str(EXAMPLE), str(shop), "buys", *options]

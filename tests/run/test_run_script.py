@@ -183,7 +183,7 @@ def test_a_framework_that_is_not_there(tmp_path):
 
 
 @needs_pyg
-@pytest.mark.slow
+@pytest.mark.processes
 class TestLoaders:
     def test_whichever_way_they_are_imported_made_and_left(self, tmp_path):
         """Names bound before, by a library and in a function; a loader made in a thread, in a
@@ -343,7 +343,7 @@ class TestLoaders:
         assert "KeyboardInterrupt" in said and "NeighborLoader" in said.partition("pagraph run:")[2]
 
 
-@pytest.mark.slow
+@pytest.mark.processes
 def test_dgl_imports_where_its_graphbolt_does_not_fit(tmp_path):
     if importlib.util.find_spec("dgl") is None:
         pytest.skip("needs DGL")

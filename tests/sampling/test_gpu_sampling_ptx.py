@@ -10,7 +10,7 @@ from fresh_processes import answer, bare_python
 
 pytest.importorskip("triton")
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.compilers
 
 # Where kernels are interpreted they cannot be compiled: it is decided when they are imported. So a
 # process of its own samples on the CPU's memory, with Triton believing in a GPU; its launches are

@@ -14,7 +14,7 @@ from test_two_machines import Machines, machines  # noqa: F401  # a fixture
 
 from pagraph.cli import main
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.pages
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "howto" / "several-machines.md"
 ADDRESS = "10.91.7.1"

@@ -209,7 +209,7 @@ def folder(tmp_path_factory):
     return path
 
 
-@pytest.mark.slow
+@pytest.mark.attack
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_killed_in_the_middle_of_an_epoch(folder, tmp_path, count):
     """Processes of different machines, as it were: each writes its own file, and one of them is

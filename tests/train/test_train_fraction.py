@@ -118,7 +118,7 @@ class TestTyped:
     def run(self, *arguments):
         return CliRunner().invoke(main, ["train", *map(str, arguments)])
 
-    @pytest.mark.slow
+    @pytest.mark.learning
     def test_a_graph_without_masks_is_trained(self, folder, tmp_path):
         pytest.importorskip("torch_geometric")
         options = [folder, "--layers", "pyg", "--epochs", 1, "--train-fraction", 0.6]

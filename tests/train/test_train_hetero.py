@@ -247,7 +247,7 @@ def test_a_part_predicts_for_its_own_what_the_whole_graph_does(parts, name):
             assert [measured["accuracy"] for measured in got] == pytest.approx(expected)
 
 
-@pytest.mark.slow
+@pytest.mark.processes
 def test_two_processes_on_parts_train_as_one_on_the_whole(parts, tmp_path):
     options = options_of(layers="pyg", **FULL)
     one = train(make_hetero_task(open_graph(parts / "graph"), options), options)

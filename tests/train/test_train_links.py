@@ -199,7 +199,7 @@ def test_metrics_are_those_of_plain_loops():
 KINDS = [{"layers": "dgl"}, {"loader": "dgl"}, {"layers": "pyg"}, {"loader": "pyg"}]
 
 
-@pytest.mark.slow
+@pytest.mark.learning
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 def test_learns(kind, tmp_path, pyg_without_extensions):
     write_graph(community_graph(600, degree=6), tmp_path / "graph")

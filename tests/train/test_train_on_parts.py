@@ -28,7 +28,7 @@ from pagraph.train.loop import train
 from pagraph.train.models import GAT, GCN, GraphSAGE, framework_of
 from pagraph.train.task import make_task
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.processes
 
 MODELS = {"gcn": GCN, "sage": GraphSAGE, "gat": GAT}
 FULL = {

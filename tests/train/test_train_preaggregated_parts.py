@@ -19,7 +19,7 @@ from pagraph.train.models import GCN, GraphSAGE, framework_of
 from pagraph.train.preaggregation import preaggregate
 from pagraph.train.task import make_task
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.processes
 
 MODELS = {"sage": GraphSAGE, "gcn": GCN}
 FULL = {

@@ -17,7 +17,7 @@ from pagraph import Graph
 from pagraph.datasets import write_graph
 from pagraph.partition import partition_graph, write_partition
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.processes
 
 SECONDS = 10
 SETTINGS = (
