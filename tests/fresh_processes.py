@@ -136,7 +136,9 @@ def _printed(arguments: list[str], folder: Path, timeout: float) -> str:
     return done.stdout
 
 
-def ended(processes: Sequence[subprocess.Popen], seconds: float) -> list[tuple[str, str, int]]:
+def ended(
+    processes: Sequence[subprocess.Popen], seconds: float = HANGING
+) -> list[tuple[str, str, int]]:
     """Output, errors and exit code of each process, once all have ended.
 
     Raises:

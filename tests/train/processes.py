@@ -75,12 +75,12 @@ def machines(*commands):
         env |= {"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
         started.append(subprocess.Popen([forked_python(), *program(arguments)], env=env, **pipes))
-    return ended(started, HANGING)
+    return ended(started)
 
 
 def several(count, *arguments):
     """Run a program in ``count`` processes that nobody watches over."""
-    return ended(start(count, *arguments), HANGING)
+    return ended(start(count, *arguments))
 
 
 def environment():

@@ -10,7 +10,7 @@ import pytest
 import torch
 from community import community_graph
 from fresh_processes import ended, forked_python
-from processes import TIMEOUT, environment, start
+from processes import environment, start
 from torch.utils._pytree import tree_flatten
 
 from pagraph import Graph
@@ -231,16 +231,16 @@ def test_killed_in_the_middle_of_an_epoch(folder, tmp_path, count):
         whole = [forked_python(), "-u", "-m", "pagraph", "train", *map(str, command(name))]
         return [subprocess.Popen(whole, env=environment(), stdout=-1, stderr=-1, text=True)]
 
-    for _, errors, code in ended(begin("whole"), TIMEOUT):
+    for _, errors, code in ended(begin("whole")):
         assert code == 0, errors
     processes = begin("cut")
     for line in processes[0].stdout:
         if line.startswith("epoch 3/"):
             break
     processes[-1].kill()
-    ended(processes, TIMEOUT)
+    ended(processes)
     assert len(saved(tmp_path / "cut")["records"]) in (2, 3, 4)
-    (said, errors, code), *_ = ended(begin("cut"), TIMEOUT)
+    (said, errors, code), *_ = ended(begin("cut"))
     assert code == 0, errors
     assert re.search(r"^resuming after epoch [234]/6$", said, re.MULTILINE)
     assert_the_same(saved(tmp_path / "cut"), saved(tmp_path / "whole"))
