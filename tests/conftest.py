@@ -22,6 +22,7 @@ import quick_interpreter
 import torch
 from click.testing import CliRunner
 from fresh_processes import HANGING, cpu_seconds
+from tiers import EVERY, SECOND_TIER, in_second_tier
 
 
 def has_interpreter():
@@ -78,7 +79,7 @@ def pytest_runtest_makereport(item, call):
     """Note what took long. Skip, where DGL is not installed, what finds out that it needs DGL; no
     Python from 3.13 on has a build of it."""
     report = yield
-    if call.when == "teardown" and not _is_in_second_tier(item):
+    if call.when == "teardown" and item.stash[_IS_FIRST]:
         seconds = _cpu_seconds_of(item)
         if seconds > _LONG:
             report.user_properties.append(("cpu", seconds))
@@ -90,24 +91,6 @@ def pytest_runtest_makereport(item, call):
     return report
 
 
-# Speed is measured in benchmarks/, never here: the first call of a kernel may compile it.
-hypothesis.settings.register_profile("all", deadline=None)
-hypothesis.settings.register_profile("first", deadline=None, max_examples=20)
-
-
-SECOND_TIER = {
-    "attack": "random attacks, interrupts, kills and full disks",
-    "clients": "libraries that use ours: Lightning, accelerate, RelBench, DistDGL",
-    "compilers": "Triton's interpreter or compiler over many settings, or a build of the package",
-    "every": "every combination of what the first tier has one of",
-    "learning": "training until something is learned",
-    "memory": "the peak memory of a process of its own, or files above 100 MB",
-    "pages": "all commands of a page, an example or a notebook",
-    "processes": "several processes that train, or a new interpreter for each case",
-    "server": "a database server",
-    "statistics": "many batches, for a distribution or an expectation",
-}
-"""Marker to what a test with it needs: it runs in ``make test-all``, and not in ``make test``."""
 _LONG = 3.0  # seconds of CPU
 
 
@@ -119,23 +102,23 @@ def pytest_addoption(parser):
 
 def pytest_configure(config):
     for name, need in SECOND_TIER.items():
-        config.addinivalue_line("markers", f"{name}: needs {need}; not in the first tier")
+        config.addinivalue_line("markers", f"{name}: needs {need}; in the second tier")
+    config.addinivalue_line("markers", f"{EVERY}: cases after the first are in the second tier")
     hypothesis.settings.load_profile(config.getoption("--tier"))
 
 
-def pytest_collection_modifyitems(config, items):
-    if config.getoption("--tier") == "all":
-        return
-    second = [item for item in items if _is_in_second_tier(item)]
-    config.hook.pytest_deselected(items=second)
-    items[:] = [item for item in items if not _is_in_second_tier(item)]
-
-
-def _is_in_second_tier(item):
-    return any(item.get_closest_marker(name) is not None for name in SECOND_TIER)
-
-
 _BEGUN = pytest.StashKey[tuple[float, int]]()
+_IS_FIRST = pytest.StashKey[bool]()
+
+
+def pytest_collection_modifyitems(config, items):
+    second = in_second_tier(items)
+    left_out = {id(item) for item in second}
+    for item in items:
+        item.stash[_IS_FIRST] = id(item) not in left_out
+    if config.getoption("--tier") == "first":
+        config.hook.pytest_deselected(items=second)
+        items[:] = [item for item in items if item.stash[_IS_FIRST]]
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -282,6 +282,7 @@ def arrays():
     return csc.indptr.numpy().copy(), csc.indices.numpy().copy()
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("name", BY_IDS)
 @pytest.mark.parametrize("wrong", [-1, COUNT, FAR, -FAR, 2**31 - 1])
 def test_kernels_refuse_ids_out_of_the_graph(name, wrong, arrays):
@@ -291,6 +292,7 @@ def test_kernels_refuse_ids_out_of_the_graph(name, wrong, arrays):
         BY_IDS[name](indptr, indices)
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("name", BY_ROWS)
 @pytest.mark.parametrize("wrong", [-1, FAR, -FAR, 2**31 - 1])
 def test_kernels_refuse_rows_out_of_the_edges(name, wrong, arrays):
@@ -360,6 +362,7 @@ USES = {
 }
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("use", USES)
 @pytest.mark.parametrize("value", [FAR, -FAR, 2**31 - 1])
 def test_a_file_that_is_written_while_open(use, value, opened):

@@ -56,6 +56,7 @@ def run_first(folder):
     return numbers, [line for line in lines if line.startswith("log:")], done.stderr
 
 
+@pytest.mark.many
 def test_it_is_said_once_and_booked_apart(tmp_path):
     folder = tmp_path / "fresh"
     folder.mkdir(mode=0o700)
@@ -269,11 +270,13 @@ class TestWarmUp:
         done = subprocess.run(program, capture_output=True, text=True, check=True)
         assert done.stdout.split() == ["[2,", "1]", "[2,", "1]"]
 
+    @pytest.mark.many
     def test_every_kind_reads_batches(self):
         """Each as its process does; those of missing packages are left out."""
         for kind in warmup.kinds_of():
             assert sum(1 for _ in kind.batches(warmup._tiny_graph())) > 0, kind.title
 
+    @pytest.mark.processes
     def test_progress(self, monkeypatch):
         # Whose processes need not import torch; how they do is tested by one that fails.
         monkeypatch.setattr(multiprocessing.spawn, "_python_exe", os.fsencode(forked_python()))

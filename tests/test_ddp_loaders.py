@@ -42,6 +42,7 @@ def flat(batches):
 class TestShares:
     """Of 103 seeds."""
 
+    @pytest.mark.many
     def test_all_seeds_are_there_in_as_many_batches_on_each(self, ranks, face):
         share = -(-NUM_NODES // len(ranks))
         for epoch in range(2):

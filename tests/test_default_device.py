@@ -39,6 +39,7 @@ def library_files():
     ]
 
 
+@pytest.mark.many
 def test_every_tensor_is_made_on_a_device():
     """Or where another one says, by ``out`` or options."""
     files = library_files()
@@ -83,6 +84,7 @@ for batch in pagraph.pyg.NeighborLoader(data, [3], input_nodes=seeds, batch_size
 
 
 # DGL makes no graph under another default.
+@pytest.mark.processes
 @pytest.mark.parametrize("more", ["", PYG], ids=["core", "pyg"])
 def test_loaders_under_another_default(tmp_path, more):
     command = [forked_python(), "-W", "ignore", "-c", CODE + more, str(tmp_path)]

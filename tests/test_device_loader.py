@@ -63,6 +63,7 @@ def placed(device, there):
     return {"device": device, "sampling_device": device if there else "cpu"}
 
 
+@pytest.mark.every
 @pytest.mark.parametrize(
     "there", [False, True], ids=["sampled by the CPU", "sampled by the device"]
 )
@@ -85,6 +86,7 @@ def test_the_same_bits_as_on_the_cpu(make_device, cache, transfer, there):
     loader.close()
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("workers", [1, 3])
 @pytest.mark.parametrize("prefetch", [0, 2])
 @pytest.mark.parametrize("there", [False, True])
@@ -204,6 +206,7 @@ def test_no_cuda(name):
         make_loader(make_graph(), **{name: "cuda"})
 
 
+@pytest.mark.compilers
 def test_a_batch_that_does_not_fit_takes_from_the_cache():
     graph = make_graph(n=4000, m=30000)
     graph.set_field("feat", torch.randn(4000, 64))
@@ -236,6 +239,7 @@ def test_a_batch_that_never_fits_says_so():
         next(iter(loader))
 
 
+@pytest.mark.compilers
 def test_shrinking_by_hand_and_reading_on():
     graph = make_graph()
     loader = make_loader(graph, cache=0.5, device=HostAccelerator())
@@ -250,6 +254,7 @@ def test_shrinking_by_hand_and_reading_on():
     assert loader.cache_plan.rows == 0
 
 
+@pytest.mark.compilers
 def test_closing_and_dropping_unpins():
     device = RecordingAccelerator()
     loader = make_loader(make_graph(), transfer="zero-copy", cache=0, **placed(device, True))
@@ -302,6 +307,7 @@ def test_without_kernels_rows_are_staged(monkeypatch):
     assert "staging" in loader.transfers["feat"] and "Triton" in loader.transfers["feat"]
 
 
+@pytest.mark.every
 @pytest.mark.parametrize(
     "there", [False, True], ids=["sampled by the CPU", "sampled by the device"]
 )

@@ -4,6 +4,8 @@ import doctest
 import importlib
 import pkgutil
 
+import pytest
+
 import pagraph
 
 MODULES = [
@@ -16,6 +18,7 @@ OPTIONAL = {"dgl", "torch_geometric", "triton"}
 """Packages without which some modules cannot be imported."""
 
 
+@pytest.mark.pages
 def test_examples_of_all_modules(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     attempted = {}

@@ -70,6 +70,7 @@ def test_memory_used_again_is_not_taken_for_the_old_tensor():
     assert reused > 0  # else the allocator never gave us the case this test is about
 
 
+@pytest.mark.many
 def test_a_version_does_not_keep_the_tensor_alive():
     version = FieldVersion.of(torch.zeros(10))
     gc.collect()
@@ -77,6 +78,7 @@ def test_a_version_does_not_keep_the_tensor_alive():
     assert version != FieldVersion(version.storage, version.layout, version.writes)
 
 
+@pytest.mark.many
 def test_a_version_outlives_the_python_object_of_its_tensor():
     holder = torch.nn.Module()
     holder.register_buffer("feat", torch.zeros(10))

@@ -73,6 +73,7 @@ def same(fixed, plain):
     return True
 
 
+@pytest.mark.every
 @pytest.mark.parametrize(
     "options",
     [
@@ -105,6 +106,7 @@ def test_an_epoch(options):
     assert counts["seeds"] == sum(len(batch.output_nodes) for batch in plain)
 
 
+@pytest.mark.compilers
 @pytest.mark.parametrize("sampling_device", ["cpu", "device"])
 def test_on_an_accelerator(sampling_device):
     pytest.importorskip("triton")
@@ -309,6 +311,7 @@ def compiled_sizes(loader, model):
     return len(compiled)
 
 
+@pytest.mark.many
 def test_each_shape_is_compiled_once():
     pytest.importorskip("torch_geometric")
     model = Layers("SAGEConv")

@@ -439,6 +439,7 @@ def _rows():
     return dict(re.findall(r"^\| (.+?) \| (.+) \|$", section, re.MULTILINE))
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_it_happens_in_the_words_of_the_page(case, monkeypatch):
     with warnings.catch_warnings(record=True) as seen:

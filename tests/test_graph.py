@@ -11,6 +11,7 @@ import scipy.sparse
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiers import examples
 
 from pagraph import CSC, FormatError, Graph
 from pagraph.graph import csc as csc_module
@@ -49,7 +50,7 @@ def few_edges(request):
 
 @pytest.mark.usefixtures("few_edges")
 class TestFromCoo:
-    @settings(max_examples=200, deadline=None)
+    @settings(max_examples=examples(200), deadline=None)
     @given(edge_lists())
     def test_keeps_every_edge_with_its_id(self, case):
         num_nodes, src, dst = case
@@ -63,7 +64,7 @@ class TestFromCoo:
         assert graph.in_degrees().tolist() == [dst.count(v) for v in range(num_nodes)]
         assert graph.out_degrees().tolist() == [src.count(v) for v in range(num_nodes)]
 
-    @settings(max_examples=100, deadline=None)
+    @settings(max_examples=examples(100), deadline=None)
     @given(edge_lists())
     def test_equals_scipy(self, case):
         num_nodes, src, dst = case
@@ -78,7 +79,7 @@ class TestFromCoo:
         )
         assert (got.toarray() == want).all()
 
-    @settings(max_examples=100, deadline=None)
+    @settings(max_examples=examples(100), deadline=None)
     @given(edge_lists())
     def test_order_within_a_destination_is_that_of_the_input(self, case):
         num_nodes, src, dst = case
@@ -148,7 +149,7 @@ class TestFromCoo:
 
 
 class TestFromOthers:
-    @settings(max_examples=100, deadline=None)
+    @settings(max_examples=examples(100), deadline=None)
     @given(edge_lists(), st.sampled_from(["coo", "csr", "csc"]))
     def test_scipy_edge_ids_follow_tocoo(self, case, form):
         num_nodes, src, dst = case
@@ -173,7 +174,7 @@ class TestFromOthers:
         with pytest.raises(ValueError, match=r"matrix must be square, got shape \(2, 3\)"):
             Graph.from_scipy(scipy.sparse.csr_matrix((2, 3)))
 
-    @settings(max_examples=50, deadline=None)
+    @settings(max_examples=examples(50), deadline=None)
     @given(edge_lists())
     def test_networkx_directed(self, case):
         num_nodes, src, dst = case
@@ -185,7 +186,7 @@ class TestFromOthers:
         assert [e[1:] for e in edges_of(graph.csc)] == ends
         assert sorted(ends) == sorted(zip(src, dst, strict=True))
 
-    @settings(max_examples=50, deadline=None)
+    @settings(max_examples=examples(50), deadline=None)
     @given(edge_lists())
     def test_networkx_undirected_has_both_directions(self, case):
         num_nodes, src, dst = case
@@ -303,7 +304,7 @@ class TestFromDgl:
 
 
 class TestTurning:
-    @settings(max_examples=200, deadline=None)
+    @settings(max_examples=examples(200), deadline=None)
     @given(edge_lists())
     def test_transpose_swaps_the_ends(self, case):
         num_nodes, src, dst = case

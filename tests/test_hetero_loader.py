@@ -161,6 +161,7 @@ def mapped(tmp_path):
     return make_graph(as_file)
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("policy", ["auto", "degree", "presample", "vip", "adaptive", "random"])
 def test_one_cache_serves_all_types(graph, mapped, policy):
     expected = [bits(batch) for loader in [make(graph)] for _ in range(2) for batch in loader]
@@ -204,6 +205,7 @@ def test_on_an_accelerator(graph, cache, transfer):
     loader.close()
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("seeds", [SEEDS, {"item": SEEDS["item"]}], ids=["two types", "one type"])
 @pytest.mark.parametrize("workers", [0, 2])
 def test_sampled_on_an_accelerator(graph, seeds, workers, monkeypatch):

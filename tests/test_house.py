@@ -34,6 +34,7 @@ def house():
     del sys.modules["house"]
 
 
+@pytest.mark.many
 def test_figures_are_no_worse_than_what_was_reached(house):
     figures = house.summary([house.measure(path) for path in house.source_files()])
     worse = {name: (figures[name], most) for name, most in MOST.items() if figures[name] > most}

@@ -191,6 +191,7 @@ except PermissionError:
 """
 
 
+@pytest.mark.processes
 @as_root
 def test_another_user_is_kept_out_whatever_the_umask(monkeypatch, tmp_path, entered):
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "given"))

@@ -8,6 +8,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiers import examples
 from typed_csc import typed_csc
 
 from pagraph import CSC, Graph, Loader, NeighborSampler
@@ -82,7 +83,7 @@ def as_ids(batch, etype, ends):
     )
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(
     seed=st.integers(0, 50),
     users=st.integers(1, 30),
@@ -229,6 +230,7 @@ def test_the_same_bits_however_it_runs(options, edge_dir):
 NEGATIVES = [None, UniformNegatives(2), GlobalUniformNegatives(1)]
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("negatives", NEGATIVES, ids=["none", "per source", "global"])
 @pytest.mark.parametrize("typed", [False, True], ids=["one type", "several types"])
 @pytest.mark.parametrize("workers", [0, 2])
@@ -262,6 +264,7 @@ def test_what_a_device_cannot_leave_out():
         make(plain_graph(), torch.arange(9), sampler, device=device, sampling_device=device)
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("policy", ["auto", "vip", "presample", "degree"])
 def test_policies_know_what_links_read(policy, tmp_path):
     from pagraph.datasets import open_graph, write_graph

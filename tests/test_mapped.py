@@ -13,6 +13,7 @@ import torch
 from fresh_processes import HANGING
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiers import examples
 
 from pagraph import FormatError
 from pagraph.graph.mapped import map_npy
@@ -38,7 +39,7 @@ def npy(header: bytes, *, version=(1, 0), body=b"") -> bytes:
 
 
 class TestHeader:
-    @settings(max_examples=100, deadline=None)
+    @settings(max_examples=examples(100), deadline=None)
     @given(
         st.lists(st.integers(0, 5), max_size=4).map(tuple),
         st.sampled_from([*DTYPES, ">f4", "<u2"]),
@@ -126,6 +127,7 @@ class TestMap:
         tensor += 1
         assert tensor.tolist() == [1, 2, 3]
 
+    @pytest.mark.memory
     def test_a_view_keeps_the_memory(self, tmp_path):
         np.save(tmp_path / "a.npy", np.arange(10_000))
         view = map_npy(tmp_path / "a.npy")[5000:]
@@ -133,6 +135,7 @@ class TestMap:
         os.unlink(tmp_path / "a.npy")
         assert int(view[0]) == 5000
 
+    @pytest.mark.memory
     def test_memory_and_descriptors_are_given_back(self, tmp_path):
         np.save(tmp_path / "a.npy", np.zeros(1000))
         gc.collect()  # what earlier tests left must not go in between
@@ -160,6 +163,7 @@ class TestMap:
         assert tensor[rows // 2, 0] == 0
         tensor[0, 0] = 3
 
+    @pytest.mark.processes
     def test_no_warning_and_little_memory(self, tmp_path):
         np.save(tmp_path / "a.npy", np.zeros((16_384, 1024), dtype=np.float32))
         code = (

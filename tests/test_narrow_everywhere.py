@@ -95,6 +95,7 @@ def command(*arguments):
     return result.output
 
 
+@pytest.mark.many
 def test_writing_and_opening(graph, folder):
     opened = open_graph(folder, verify=True)
     assert_same_fields(opened, graph)
@@ -113,6 +114,7 @@ def test_writing_in_a_form(graph, store, tmp_path):
     assert torch.equal(Graph.open(tmp_path / "out").ndata["feat"][:], want[:])
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("by", ["reads", "community", "both"])
 def test_reordering(graph, by, tmp_path):
     counted = []
@@ -143,6 +145,7 @@ def test_exporting(graph, form, ending, tmp_path):
         assert torch.equal(read.edata[name], values[:])
 
 
+@pytest.mark.many
 def test_partitioning(graph, folder, tmp_path):
     partition = limit_replication(partition_graph(graph, 2, hops=2, method="hash"), 2.0)
     assert len(describe(partition).parts) == 2
@@ -297,6 +300,7 @@ VERB_RUNS = {
 """Runs of each verb that takes a graph folder."""
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("verb", VERB_RUNS)
 def test_verbs(folder, verb, tmp_path, monkeypatch):
     pytest.importorskip("pagraph.dgl")

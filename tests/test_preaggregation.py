@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiers import examples
 
 import pagraph.train.preaggregation as module
 from pagraph import FormatError, Graph, Loader, NeighborSampler
@@ -68,7 +69,7 @@ def sums_of(graph, **options):
 
 
 @pytest.mark.parametrize("model", MODELS)
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     graph=graphs(),
     row_normalize=st.booleans(),

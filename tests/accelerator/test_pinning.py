@@ -242,6 +242,7 @@ def test_a_claim_that_ends_inside_of_registering_is_taken_account_of(driver):
     kept.release()
 
 
+@pytest.mark.compilers
 def test_threads_that_claim_and_release_one_memory_register_it_well(driver):
     tensor = _paged(5000)
     failures = []

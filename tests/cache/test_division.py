@@ -8,6 +8,7 @@ import pytest
 import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from tiers import examples
 
 from pagraph.cache import Demand, divide
 from pagraph.ranking import Ranking
@@ -96,13 +97,13 @@ def demand_lists(draw, with_tables=False):
     return [replace(d, table_bytes=0) for d in demands] if free else demands
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(demand_lists(), st.integers(-10, 6000))
 def test_equals_taking_one_row_after_another(demands, nbytes):
     assert divide(nbytes, demands) == plain_divide(nbytes, demands)
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(demand_lists(), st.booleans(), st.integers(-10, 6000))
 def test_fits_and_leaves_no_room(demands, scored, nbytes):
     if not scored:
@@ -116,7 +117,7 @@ def test_fits_and_leaves_no_room(demands, scored, nbytes):
             assert spent(demands, more) > nbytes
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(demand_lists(with_tables=True), st.integers(0, 6000))
 def test_saves_at_least_what_any_type_alone_does(demands, nbytes):
     saved = saved_by(demands, divide(nbytes, demands))
@@ -124,7 +125,7 @@ def test_saves_at_least_what_any_type_alone_does(demands, nbytes):
         assert saved >= plain_choose(nbytes, demands, [t])[0][0]
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(demand_lists())
 def test_with_bytes_for_everything_everything_is_taken(demands):
     everything = [len(d.ranking.ids) for d in demands]
@@ -274,7 +275,7 @@ def bound(demands, nbytes):
     return saved
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(shared_orders(), st.integers(0, 150))
 def test_as_much_as_any_choice_saves_but_for_one_block(demands, nbytes):
     counts = divide(nbytes, demands)
@@ -292,7 +293,7 @@ def test_as_much_as_any_choice_saves_but_for_one_block(demands, nbytes):
         assert saved >= bound(demands, nbytes) - largest - 1e-9
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(shared_orders(), st.integers(0, 150))
 @example([along("a", 1, 1, [1]), along("b", 1, 2, [1]), along("b", 1, 1, [0])], 2)
 def test_tables_of_orders_are_paid_once_and_no_order_alone_is_better(demands, nbytes):

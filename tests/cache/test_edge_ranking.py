@@ -4,6 +4,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiers import examples
 
 from pagraph.graph import Graph
 from pagraph.graph.graph import CSC, EDGE_TYPE
@@ -24,7 +25,7 @@ def build(n, edges, **fields):
     return Graph.from_coo(list(src), list(dst), num_nodes=n, edata=fields)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(graph=graphs, data=st.data())
 def test_edges_by_the_draws_of_their_destination(graph, data):
     n, edges = graph

@@ -6,6 +6,7 @@ import pytest
 import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from tiers import examples
 
 from pagraph.datasets import rmat, sbm
 from pagraph.graph import Graph
@@ -46,6 +47,7 @@ def hit_rate(scores, reads, share):
     return float(reads[best].sum() / reads.sum())
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("name", GRAPHS)
 @pytest.mark.parametrize("fanouts", [[10, 5], [2, 2], [-1, -1]])
 @pytest.mark.parametrize("countings", [1, 2])
@@ -132,7 +134,7 @@ edges = st.integers(1, 10).flatmap(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     graph=edges,
     data=st.data(),

@@ -6,6 +6,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiers import examples
 
 from pagraph import Loader
 from pagraph.graph import Graph
@@ -25,7 +26,7 @@ class Watched:
         return self.batches[-1]
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(
     n=st.integers(1, 40),
     m=st.integers(0, 200),

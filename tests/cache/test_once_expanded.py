@@ -7,6 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_graphs import directed, undirected, weighted
+from tiers import examples
 
 from pagraph.datasets import rmat, sbm
 from pagraph.graph import Graph
@@ -38,6 +39,7 @@ def compare(graph, seeds, sampler, batch_size, epochs=100):
     return errors(expected, count(graph, seeds, sampler, batch_size, range(epochs)), epochs)
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("fanouts", [[3, 3], [2, 2, 2], [4, 4, 4], [-1, -1], [5, -1], [1]])
 @pytest.mark.parametrize("replace", [False, True])
 @pytest.mark.parametrize("make", [directed, undirected])
@@ -60,6 +62,7 @@ def test_each_hop_is_close_to_many_epochs():
     assert float((again / counted - 1).abs().max()) > 0.1
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("replace", [False, True])
 @pytest.mark.parametrize("field", ["w", "mask"])
 @pytest.mark.parametrize("make", [directed, undirected])
@@ -98,6 +101,7 @@ FANOUTS = [
 ]
 
 
+@pytest.mark.statistics
 def test_close_to_many_epochs_of_a_heterograph():
     seeds = {"a": torch.arange(0, 90, 3), "b": torch.arange(20)}
     total, each = compare(typed(), seeds, SubgraphSampler(FANOUTS), 5)
@@ -161,7 +165,7 @@ def plain_trees(graph, seeds, fanouts, replace):
     return reads
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     n=st.integers(1, 10),
     edges=st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=30),
@@ -178,6 +182,7 @@ def test_trees_by_seed_equal_the_plain_version(n, edges, fanouts, replace, batch
     assert reads.tolist() == pytest.approx(plain_trees(graph, seeds, fanouts, replace), abs=1e-9)
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("batch_size", [1, 10, 75])
 def test_trees_by_seed_are_those_of_many_epochs_whatever_the_batch(batch_size):
     sampler = SubgraphSampler([3, 3], disjoint=True)
@@ -236,6 +241,7 @@ def hit_rate(scores, reads, share):
     return float(reads[best].sum() / reads.sum())
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("name", GRAPHS)
 @pytest.mark.parametrize("disjoint", [False, True])
 def test_ranks_nearly_as_well_as_thirty_epochs(name, disjoint):

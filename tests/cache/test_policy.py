@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiers import examples
 
 from pagraph.graph import Graph
 from pagraph.graph.graph import CSC
@@ -75,7 +76,7 @@ def ids(rankings):
 class TestEveryPolicy:
     """What holds for all of them."""
 
-    @settings(max_examples=25)
+    @settings(max_examples=examples(25))
     @given(graph=graphs, seed=st.integers(0, 2**63 - 1), data=st.data())
     def test_ranks_each_vertex_once(self, name, graph, seed, data):
         graph = build(*graph)
@@ -122,7 +123,7 @@ class TestEveryPolicy:
             expected
         )
 
-    @settings(max_examples=15)
+    @settings(max_examples=examples(15))
     @given(
         sizes=st.tuples(st.integers(0, 9), st.integers(1, 9)),
         edges=st.tuples(pairs, pairs, pairs, pairs),
@@ -167,7 +168,7 @@ def test_degree_ranks_by_out_degree_and_breaks_ties_by_id():
     assert degree(graph.reverse(), torch.tensor([0]), None, 0).tolist() == [0, 4, 1, 2, 3]
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(graph=graphs)
 def test_degree_equals_sorting_by_count(graph):
     num_nodes, edges = graph
@@ -220,7 +221,7 @@ def test_right_rankings(dtype):
     assert check_ranking(torch.empty(0, dtype=dtype), 0).tolist() == []
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(
     sizes=st.tuples(st.integers(0, 9), st.integers(0, 9)),
     edges=st.tuples(pairs, pairs, pairs, pairs),

@@ -4,6 +4,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiers import examples
 
 from pagraph.graph import Graph
 from pagraph.graph.graph import CSC
@@ -31,7 +32,7 @@ def reads(graph, seeds, sampler, seed, epochs, batch_size):
     return counts
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(
     n=st.integers(1, 30),
     seed=st.integers(0, 2**63),

@@ -1,5 +1,6 @@
 """The random policy: every order as likely, and a function of the seed."""
 
+import pytest
 import torch
 
 from pagraph.graph import Graph
@@ -16,6 +17,7 @@ def order(seed, n=6):
     ].ids
 
 
+@pytest.mark.many
 def test_each_vertex_is_as_often_in_each_place():
     counts = torch.zeros(6, 6)
     for seed in range(3000):

@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiers import examples
 
 from pagraph.graph import Graph
 from pagraph.graph.graph import CSC
@@ -65,7 +66,7 @@ def build(num_nodes, edges):
     return Graph.from_coo(src, dst, num_nodes)
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(
     graph=graphs,
     fanouts=st.lists(st.sampled_from([1, 2, 5, -1]), min_size=1, max_size=3),

@@ -8,6 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_graphs import directed, undirected, weighted
+from tiers import examples
 
 from pagraph.graph import Graph
 from pagraph.graph.graph import CSC
@@ -37,6 +38,7 @@ def compare(graph, seeds, sampler, batch_size, epochs=100):
     ) / total
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("fanouts", [[3, 3], [2, 2, 2], [-1, -1], [5, -1], [1]])
 @pytest.mark.parametrize("replace", [False, True])
 def test_close_to_many_epochs_of_a_directed_graph(fanouts, replace):
@@ -46,6 +48,7 @@ def test_close_to_many_epochs_of_a_directed_graph(fanouts, replace):
     assert total < 0.012 and each < 0.035
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("fanouts", [[3, 3], [2, 2, 2], [-1, -1, -1]])
 @pytest.mark.parametrize("replace", [False, True])
 def test_close_to_many_epochs_of_an_undirected_graph(fanouts, replace):
@@ -57,6 +60,7 @@ def test_close_to_many_epochs_of_an_undirected_graph(fanouts, replace):
     assert total < 0.012 and each < 0.045
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("replace", [False, True])
 @pytest.mark.parametrize("field", ["w", "mask"])
 @pytest.mark.parametrize("make", [directed, undirected])
@@ -194,7 +198,7 @@ ends = st.lists(st.tuples(st.integers(0, 11), st.integers(0, 11)), max_size=25)
 all_fanouts = st.lists(st.sampled_from([1, 2, 3, -1]), min_size=1, max_size=3)
 
 
-@settings(max_examples=120)
+@settings(max_examples=examples(120))
 @given(
     n=st.integers(1, 12),
     edges=ends,
@@ -249,7 +253,7 @@ def typed(sizes, edges):
     return Graph(csc, counts)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     sizes=st.tuples(st.integers(1, 6), st.integers(1, 6)),
     edges=st.tuples(ends, ends, ends, ends),
@@ -268,6 +272,7 @@ def test_equals_the_plain_reference_over_types(sizes, edges, turn, fanouts):
         assert np.allclose(expected.by_hop(ntype).numpy(), found, atol=1e-9)
 
 
+@pytest.mark.statistics
 def test_close_to_many_epochs_of_a_heterograph():
     rng = np.random.default_rng(3)
     there = [tuple(pair) for pair in rng.integers(0, (90, 120), (400, 2)).tolist()]

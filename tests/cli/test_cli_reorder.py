@@ -55,6 +55,7 @@ def test_other_verbs_take_it(ordered, folder, tmp_path):
     )
 
 
+@pytest.mark.many
 def test_a_copy_trains_as_well(data_folder, tmp_path):
     """On cora, over two seeds each, within 4 points (2 standard deviations of a run are about
     3)."""
@@ -116,6 +117,7 @@ def test_wrong_arguments(folder, tmp_path):
     assert not [*tmp_path.iterdir()]
 
 
+@pytest.mark.processes
 def test_no_room_for_the_arrays(folder, tmp_path):
     """A system that takes no more bytes: one line that names the folder, and nothing is left."""
 

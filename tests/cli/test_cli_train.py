@@ -47,6 +47,7 @@ def folder(tmp_path_factory):
 run, fails = partial(runs.run, "train"), partial(runs.fails, "train")
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("layers", ["dgl", "pyg"])
 @pytest.mark.parametrize("model", ["sage", "gcn", "gat"])
 def test_trains_and_reports(folder, model, layers):
@@ -411,6 +412,7 @@ def run_without(packages, *arguments):
     )
 
 
+@pytest.mark.many
 @pytest.mark.parametrize(("missing", "layers"), [("dgl", "pyg"), ("torch_geometric", "dgl")])
 def test_one_framework_is_enough(folder, missing, layers):
     if missing == "torch_geometric":

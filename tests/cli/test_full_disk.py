@@ -12,6 +12,7 @@ VERBS = {
 }
 
 
+@pytest.mark.every
 @pytest.mark.parametrize(
     ("verb", "option"),
     [

@@ -79,6 +79,7 @@ class TestHelp:
 
 
 class TestBadInput:
+    @pytest.mark.every
     @pytest.mark.parametrize(
         ("args", "message"),
         [

@@ -117,6 +117,7 @@ def test_a_seed_repeats_it(folder, tmp_path):
     assert a == b != c
 
 
+@pytest.mark.many
 def test_measured_with_all_outputs(folder, tmp_path):
     pytest.importorskip("matplotlib")
     outputs = {name: tmp_path / f"p.{name}" for name in ("json", "html", "svg", "trace")}

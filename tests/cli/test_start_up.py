@@ -155,6 +155,7 @@ def test_mistakes_that_the_library_finds_import_no_framework(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["E.txt", "G"]
 
 
+@pytest.mark.many
 def test_little_work_imports_little(tmp_path):
     (tmp_path / "edges.txt").write_text("# two\n0 1\n1 2\n")
     calls = [["import", "edges.txt", "graph"], ["info", "graph"], ["--version"]]
@@ -189,6 +190,7 @@ except SystemExit:
 """
 
 
+@pytest.mark.every
 @pytest.mark.parametrize(
     ("call", "is_finalized"),
     [
@@ -250,12 +252,14 @@ class TestCompletion:
         assert done.stderr == ""
         return done.stdout.splitlines()
 
+    @pytest.mark.many
     def test_verbs(self, tmp_path):
         offered = self.complete("pagraph ", tmp_path)
         assert offered == [f"plain,{verb}" for verb in VERBS]
         assert self.complete("pagraph pre", tmp_path) == ["plain,preaggregate"]
         assert self.complete("pagraph inof ", tmp_path) == offered  # and no error
 
+    @pytest.mark.every
     @pytest.mark.parametrize(
         ("line", "offered"),
         [

@@ -27,6 +27,7 @@ def read(request, tmp_path, monkeypatch):
     return read
 
 
+@pytest.mark.every
 @pytest.mark.parametrize(
     ("data", "of_ids", "of_words"),
     [

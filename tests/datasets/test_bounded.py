@@ -16,6 +16,7 @@ import pytest
 from fresh_processes import HANGING, forked_python
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiers import examples
 
 from pagraph import FormatError, Graph
 from pagraph.datasets import (
@@ -48,6 +49,7 @@ def little(monkeypatch):
     monkeypatch.setattr(edge_list, "_ID_BYTES", 10)
 
 
+@pytest.mark.every
 @pytest.mark.usefixtures("little")
 @pytest.mark.parametrize("undirected", [False, True])
 @pytest.mark.parametrize("simple", [False, True])
@@ -76,9 +78,10 @@ LISTS = st.lists(
 )
 
 
+@pytest.mark.every
 @pytest.mark.usefixtures("little")
 @pytest.mark.parametrize("kind", ["txt", "words", "large ids", "parquet", "npy"])
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(edges=LISTS, undirected=st.booleans(), ordered=st.booleans(), wide=st.booleans())
 def test_import(kind, edges, undirected, ordered, wide):
     edges = sorted(edges, key=lambda edge: edge[1]) if ordered else edges
@@ -123,6 +126,7 @@ def save(path, rows):
         np.savetxt(path, rows, delimiter=",", fmt="%d" if rows.dtype.kind == "i" else "%.9g")
 
 
+@pytest.mark.every
 @pytest.mark.usefixtures("little")
 @pytest.mark.parametrize("ending", ["npy", "parquet", "csv", "csv.gz"])
 @pytest.mark.parametrize("dtype", [np.int64, np.float32])

@@ -245,6 +245,7 @@ def fit(graph, *, relations: bool) -> float:
     return float(right[paper["test_mask"]].float().mean())
 
 
+@pytest.mark.learning
 def test_a_relational_gnn_learns_what_an_mlp_cannot():
     before = torch.get_num_threads()
     # Waiting OpenMP threads spin: on busy cores two are far slower than one.

@@ -11,6 +11,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiers import examples
 
 from pagraph import FormatError, Graph
 from pagraph.datasets.numbers import float32_holds
@@ -31,6 +32,7 @@ def field_of(kind, *values, **options):
     return graph_of(f"select * from (values {rows}) t(c)", **options).ndata["c"]
 
 
+@pytest.mark.every
 @pytest.mark.parametrize(
     ("kind", "dtype"),
     [
@@ -56,7 +58,7 @@ def test_dtypes(kind, dtype):
     assert got.tolist() == [1, 0]
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(st.lists(st.floats() | st.integers(0, 10**6).map(lambda n: n / 100), min_size=1))
 def test_fractions_keep_their_value(values):
     graph = Graph.from_tables({"t": pd.DataFrame({"c": np.array(values)})})
@@ -164,7 +166,7 @@ def test_zones_become_utc_and_naive_times_stay():
     assert graph.ndata["time"].tolist() == [int(t.timestamp()) for t in zoned]
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(st.lists(st.none() | st.datetimes(), min_size=1, max_size=20))
 def test_any_times(values):
     array = np.array(values, dtype="datetime64[us]")
@@ -186,7 +188,7 @@ def test_infinite_dates_are_refused():
 WORDS = st.text(st.characters(exclude_categories=["Cs"]), max_size=5)
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(st.lists(st.sampled_from(["b", "a", "it's", 'q"', "ü\n"]) | WORDS | st.none(), min_size=1))
 def test_words(values):
     graph = Graph.from_tables({"t": pd.DataFrame({"c": pd.array(values, dtype="object")})})

@@ -70,6 +70,7 @@ COLUMNS = {
 }
 
 
+@pytest.mark.server
 @pytest.mark.parametrize("seed", [20, 21])
 def test_any_shop(server, database, seed):
     rows = shop_rows(seed)
@@ -199,6 +200,7 @@ def test_partitions_are_rows_of_their_table(server, database):
     assert read_graph(server.url(database)).num_nodes_by_type == {"a": 2, "b": 2}
 
 
+@pytest.mark.server
 def test_one_snapshot(server, database):
     fill(server, database, rows := shop_rows(23))
 
@@ -269,6 +271,7 @@ def test_a_second_connection_to_another_server_is_not_used(session, monkeypatch)
     assert rows_by(alone, connection, "alone") == [3]
 
 
+@pytest.mark.server
 def test_the_example(server, database, monkeypatch, capsys):
     pytest.importorskip("torch_geometric")
     path = Path(__file__).parents[2] / "examples" / "database.py"
@@ -337,6 +340,7 @@ def slow_tables(server, database):
     )
 
 
+@pytest.mark.server
 @pytest.mark.parametrize("end", ["backend", "server"])
 def test_a_connection_that_is_lost(server, database, tmp_path, end):
     slow_tables(server, database)

@@ -57,6 +57,7 @@ def plain_of(link, **options):
 SHARES = [(0.6, 0.2, 0.2), (0.1, 0.1, 0.1), (0.9, 0.05, 0.05)]
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("seed", range(6))
 def test_any_shop_of_sqlite(tmp_path, seed):
     shares = SHARES[seed % len(SHARES)]
@@ -66,6 +67,7 @@ def test_any_shop_of_sqlite(tmp_path, seed):
     check(graph, plain_of(sqlite3.connect(path), label=TASK, shares=shares), asked="orders")
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("seed", range(10, 14))
 def test_any_shop_of_duckdb(tmp_path, seed):
     path = make_duckdb(tmp_path / "shop.duckdb", shop_rows(seed))

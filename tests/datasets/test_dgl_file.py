@@ -284,6 +284,7 @@ def test_names(dgl, tmp_path):
             load_saved_graph(path)
 
 
+@pytest.mark.attack
 def test_any_damage_is_one_error(dgl, tmp_path):
     """Nothing else comes out, and no vertex or edge that is not there."""
     path, draw = tmp_path / "g.bin", random.Random(0)

@@ -12,6 +12,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiers import examples
 
 from pagraph import FormatError
 from pagraph.datasets import edge_text, read_edge_list, text_blocks
@@ -67,7 +68,7 @@ class TestNumbers:
         graph = read_edge_list(write(gzip.compress(content) if zipped else content))
         assert ends(graph) == [(0, 1), (1, 2), (2, 0)]
 
-    @settings(max_examples=60, deadline=None)
+    @settings(max_examples=examples(60), deadline=None)
     @given(
         st.lists(st.tuples(st.integers(0, 300), st.integers(0, 300)), min_size=1, max_size=60),
         st.integers(1, 40),
@@ -164,7 +165,7 @@ class TestWeights:
         assert graph.edata["w"].dtype.itemsize == 4
         assert np.allclose(graph.edata["w"].numpy(), [0.5, -0.03, np.nan, 1], equal_nan=True)
 
-    @settings(max_examples=50, deadline=None)
+    @settings(max_examples=examples(50), deadline=None)
     @given(st.lists(st.floats(width=32), min_size=1, max_size=20))
     def test_every_float_survives(self, tmp_path_factory, values):
         path = tmp_path_factory.mktemp("edges") / "edges.txt"
@@ -282,6 +283,7 @@ class TestRelabel:
             read_edge_list(write("0 1\n"), relabel=True, num_nodes=5)
 
 
+@pytest.mark.memory
 def test_memory_does_not_grow_with_the_text(write, monkeypatch):
     """Long lines of which only the ids are kept."""
     import tracemalloc
@@ -356,7 +358,8 @@ NUMBERS = st.sampled_from(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@pytest.mark.many
+@settings(max_examples=examples(100), deadline=None)
 @given(st.data())
 def test_words_are_numbered_by_duckdb_as_they_are_line_by_line(tmp_path_factory, data):
     separator = data.draw(st.sampled_from([",", ";", "\t", " ", "  ", ", "]))
@@ -398,7 +401,7 @@ def outcome(path, few_bytes, **options):
 QUOTED = st.sampled_from(['"x"', '"a, 7, b"', '"7"', '"say ""hi"""', "text", '"', 'a"b', "", "7"])
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.data())
 def test_columns_of_integer_edges_are_read_by_duckdb_as_line_by_line(tmp_path_factory, data):
     separator = data.draw(st.sampled_from([",", ";", "\t", " "]))

@@ -9,6 +9,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiers import examples
 
 from pagraph import FormatError, Graph
 from pagraph.datasets import edge_rows, edge_text, import_graph, read_edge_list, text_blocks
@@ -22,7 +23,7 @@ pytestmark = pytest.mark.usefixtures("kept_connection")
 MARKS = (b"\x1f", b"\xef", b"\xfe\xff", b"\xff\xfe")
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(
     st.lists(st.binary(max_size=12).filter(lambda b: not b.startswith(MARKS)), max_size=20),
     st.sampled_from([b"\n", b"\r\n"]),
@@ -152,6 +153,7 @@ def test_integers_equal_pythons(read, value, after):
             read(f"7 {value}{after}")
 
 
+@pytest.mark.every
 @pytest.mark.parametrize(
     "text",
     ["", "-", "+", "x", "1x", "1.5", "--1", "1-", "0x10", "0X10", "1_000", "١", '"1"', "1" * 5000],
@@ -211,7 +213,8 @@ IDS = st.sampled_from(
 SEPARATORS = st.sampled_from([" ", "\t", ",", ";", " , ", "  ", " ;", "\t ", ",,"])
 
 
-@settings(max_examples=400, deadline=None)
+@pytest.mark.many
+@settings(max_examples=examples(400), deadline=None)
 @given(st.data(), st.booleans())
 def test_duckdb_reads_what_is_read_line_by_line(tmp_path_factory, data, weighted):
     usual = data.draw(SEPARATORS)
@@ -283,7 +286,7 @@ class TestWeightsOfAHeader:
             read(f"u,v,t,w\n1,2,3,4\n{line}\n", "w", None)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.data())
 def test_duckdb_finds_the_named_column_that_is_found_line_by_line(tmp_path_factory, data):
     separator = data.draw(st.sampled_from([",", ";", "\t", " ", "  ", ", "]))
@@ -314,7 +317,8 @@ ODD = st.sampled_from(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@pytest.mark.many
+@settings(max_examples=examples(300), deadline=None)
 @given(st.data())
 def test_plain_numbers_are_those_line_by_line(tmp_path_factory, data):
     separator = data.draw(st.sampled_from([",", ";", "\t", " "]))

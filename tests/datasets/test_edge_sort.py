@@ -10,6 +10,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiers import examples
 
 from pagraph.datasets import edge_sort
 from pagraph.datasets.column_files import Scratch
@@ -63,7 +64,7 @@ def check(edges, room, **options):
     return got
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(
     st.data(),
     st.integers(1, 200),
@@ -105,7 +106,7 @@ def few_edges_are_sorted_in_files():
         yield
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(edges=edge_lists(), **OPTIONS)
 def test_few_edges_are_sorted_in_memory(edges, **options):
     with pytest.MonkeyPatch.context() as patch:
@@ -116,7 +117,7 @@ def test_few_edges_are_sorted_in_memory(edges, **options):
     assert few.num_src == edges.num_nodes
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     edge_lists(),
     st.sampled_from([ONE_ROW, 10 * ONE_ROW, LEAST_ROOM]),

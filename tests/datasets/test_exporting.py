@@ -77,6 +77,7 @@ def graphs(draw, form):
 
 
 @pytest.mark.every
+@pytest.mark.every
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.filterwarnings("ignore:.*fork.*")
 def test_round_trips(form):

@@ -13,6 +13,7 @@ import torch
 from fresh_processes import bare_python
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiers import examples
 
 from pagraph import FormatError, Graph
 from pagraph.datasets import edge_sort, new_ids, write_graph
@@ -110,13 +111,15 @@ def check_shop(graph, shop):
     assert torch.equal(graph.node_fields("users")["age"].double(), ages)
 
 
-@settings(max_examples=60)
+@pytest.mark.many
+@settings(max_examples=examples(60))
 @given(shops())
 def test_any_tables(shop):
     check_shop(Graph.from_tables(frames_of(shop), keys=KEYS), shop)
 
 
-@settings(max_examples=30)
+@pytest.mark.many
+@settings(max_examples=examples(30))
 @given(shops(), st.booleans())
 def test_the_same_in_files(shop, joined):
     """With so little memory that edges need many buckets, and by joins as by look-ups."""
@@ -205,6 +208,7 @@ def streams(frames):
     return {name: OnlyStream(rows) for name, rows in arrow_tables(frames).items()}
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("other", [arrow_tables, polars_frames, relations, streams])
 def test_every_kind_of_table(shop_frames, other):
     want = Graph.from_tables(shop_frames)

@@ -182,6 +182,7 @@ BOMBS = {
 }
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("name", BOMBS)
 def test_what_unpacks_to_gigabytes(name, tmp_path):
     make, message = BOMBS[name]

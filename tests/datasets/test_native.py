@@ -15,6 +15,7 @@ import torch
 from fresh_processes import HANGING, forked_python
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiers import examples
 
 from pagraph import CSC, FormatError, Graph
 from pagraph.datasets import open_graph, write_graph
@@ -80,6 +81,7 @@ def edit(folder, change):
 
 
 class TestRoundTrip:
+    @pytest.mark.every
     @pytest.mark.parametrize("dtype", DTYPES, ids=str)
     @pytest.mark.parametrize("shape", [(), (3,), (2, 2), (1, 2, 3), (0,)], ids=str)
     def test_fields(self, tmp_path, dtype, shape):
@@ -100,7 +102,7 @@ class TestRoundTrip:
         assert stored.dtype == np.int16
         assert open_graph(tmp_path / "g").ndata["x"][0] == 1.5
 
-    @settings(max_examples=50, deadline=None)
+    @settings(max_examples=examples(50), deadline=None)
     @given(st.data())
     def test_structure(self, tmp_path_factory, data):
         num_nodes = data.draw(st.integers(1, 10))

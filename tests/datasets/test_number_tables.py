@@ -12,6 +12,7 @@ import torch
 from fresh_processes import bare_python
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiers import examples
 
 from pagraph import FormatError
 from pagraph.datasets.column_files import Scratch
@@ -79,7 +80,7 @@ def outcome(path, field):
         return str(error)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(tables(), st.sampled_from(["feat", "label"]), st.booleans())
 def test_by_lines_and_by_duckdb(tmp_path_factory, table, field, is_packed):
     rows, text = table
@@ -142,7 +143,7 @@ def test_a_large_table_in_a_file(tmp_path):
 WORDS = st.text(st.sampled_from(list("ab1 ,;\"'é#")), max_size=4)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(st.lists(st.lists(WORDS, min_size=3, max_size=3), max_size=6), st.sampled_from(",;\t"))
 def test_named_columns(tmp_path_factory, rows, separator):
     path = tmp_path_factory.mktemp("t") / "a.csv"

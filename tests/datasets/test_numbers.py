@@ -10,6 +10,7 @@ import scipy.sparse
 import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from tiers import examples
 
 from pagraph import FormatError, Graph
 from pagraph.datasets import edge_text, import_graph, numbers, read_graph, text_blocks, write_graph
@@ -43,7 +44,7 @@ def gives_back(value):
     )
 
 
-@settings(max_examples=2000, deadline=None)
+@settings(max_examples=examples(2000), deadline=None)
 @given(st.lists(st.one_of(SINGLES, DECIMALS, SHORT, PRINTED, st.floats()), max_size=5))
 @example([0.1, 0.1234567, 0.100000001, -0.0, float("nan"), float("inf")])
 @example([1600000001.0])
@@ -148,6 +149,7 @@ def of_konect(folder, column, name, monkeypatch):
 READERS = [of_duckdb, of_lines, of_third_fields, of_words, of_parquet, of_konect]
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("make", READERS)
 @pytest.mark.parametrize(("column", "dtype"), COLUMNS)
 @pytest.mark.parametrize("block_bytes", [20, 2**20])
@@ -166,6 +168,7 @@ def test_weights(make, column, dtype, block_bytes, tmp_path, monkeypatch):
             assert file.read_bytes() == (tmp_path / f"files{both}" / file.name).read_bytes()
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("make", [of_duckdb, of_lines, of_third_fields, of_words, of_konect])
 @pytest.mark.parametrize("block_bytes", [20, 2**20])
 @pytest.mark.parametrize(
@@ -203,6 +206,7 @@ def test_the_line_is_named(tmp_path):
         read_graph(tmp_path / "a.txt", weight="w")
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("make", READERS)
 @pytest.mark.parametrize(
     ("column", "dtype", "expected"),

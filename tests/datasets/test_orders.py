@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from tiers import examples
 from tiny_graphs import HETEROGENEOUS, HOMOGENEOUS, random_graph
 
 from pagraph import NeighborSampler
@@ -78,7 +79,7 @@ graphs = {
 }
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(**graphs)
 def test_expected_reads_as_the_plain_recursion(types, seed, num_edges, fanouts):
     graph = random_graph(types, seed, num_edges)
@@ -91,7 +92,7 @@ def test_expected_reads_as_the_plain_recursion(types, seed, num_edges, fanouts):
     assert known == pytest.approx(np.array(plain_known(graph, first.tolist(), fanouts)), abs=1e-5)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(by=st.sampled_from(ORDERS), **graphs)
 @example(by="community", types=HOMOGENEOUS, seed=777, num_edges=20, fanouts=(2, 1))
 def test_orders_as_plain_sorts(types, seed, num_edges, fanouts, by):

@@ -188,6 +188,7 @@ class TestSplits:
 
 
 class TestRealGraphs:
+    @pytest.mark.every
     @pytest.mark.parametrize(
         ("name", "num_nodes", "num_edges", "width", "train"),
         [

@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiers import examples
 from tiny_graphs import HETEROGENEOUS, HOMOGENEOUS, random_graph
 
 from pagraph import Graph, NeighborSampler
@@ -70,7 +71,8 @@ def assert_moved(new, old):
             assert fields[name].equal(values[ids]), name
 
 
-@settings(max_examples=60, deadline=None)
+@pytest.mark.many
+@settings(max_examples=examples(60), deadline=None)
 @given(
     types=st.sampled_from([HOMOGENEOUS, HETEROGENEOUS, ({"_N": 0}, [("_N", "_E", "_N")])]),
     seed=st.integers(0, 1000),

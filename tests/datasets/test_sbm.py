@@ -138,6 +138,7 @@ def fit(graph, *, gnn: bool) -> float:
     return float((out.argmax(1) == labels)[test].float().mean())
 
 
+@pytest.mark.learning
 def test_a_gnn_learns_what_an_mlp_cannot(one_thread):
     graph = sbm(8000, seed=5)
     mlp, sage = fit(graph, gnn=False), fit(graph, gnn=True)

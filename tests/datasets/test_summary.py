@@ -9,6 +9,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiers import examples
 
 from pagraph import Graph
 from pagraph.datasets import open_graph, write_graph
@@ -18,7 +19,7 @@ from pagraph.features.disk import on_disk
 from pagraph.graph.graph import EDGE_TYPE
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 24), st.integers(0, 24)), max_size=60))
 def test_equals_plain_counting(pairs):
     src, dst = [u for u, _ in pairs], [v for _, v in pairs]
@@ -40,7 +41,7 @@ def test_equals_plain_counting(pairs):
             assert got == pytest.approx(held / len(pairs) if pairs else 0.0)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), max_size=30), st.booleans())
 def test_edges_that_go_both_ways(pairs, one_more):
     """Parallel edges and self-loops included; equal degrees alone are not enough."""

@@ -94,6 +94,7 @@ def test_masks_are_bools(folder):
     assert fields["stars_mask"].dtype == torch.int64 and fields["one"].dtype == torch.int64
 
 
+@pytest.mark.every
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [

@@ -122,6 +122,7 @@ def test_without_a_seed_sampling_follows_torch():
     assert first != second
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("workers", [0, 1, 2, 8])
 @pytest.mark.parametrize("prefetch", [0, 1, 4])
 def test_the_same_bits_for_any_workers_and_depth(workers, prefetch):

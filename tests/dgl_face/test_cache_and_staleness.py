@@ -29,6 +29,7 @@ def disk_graph(folder, **kwargs):
     return graph
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("cache", [0, 1300, "1%", "30%", 1.0, "auto", None], ids=str)
 @pytest.mark.parametrize("prefetch", [0, 1, 4])
 def test_values_are_the_same_with_any_cache_and_depth(tmp_path, cache, prefetch):
@@ -151,6 +152,7 @@ CHANGES = {
 }
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("prefetch", [0, 1, 4])
 @pytest.mark.parametrize("lazy", [False, True])

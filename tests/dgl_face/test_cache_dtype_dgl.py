@@ -46,6 +46,7 @@ def bf16(rows):
     return rows.float().bfloat16().to(rows.dtype)
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("cache", [1, "25%", 1.0, "auto"], ids=str)
 @pytest.mark.parametrize(("num_workers", "prefetch"), [(0, 0), (2, 3)])
 def test_prefetched_columns_are_rounded_alike_and_others_exact(graph, cache, num_workers, prefetch):

@@ -83,6 +83,7 @@ def test_loaders_of_a_graph_share_one_dgl_graph_and_its_structure(part):
     assert train.graph.num_nodes() == N and train.graph.idtype == torch.int64
 
 
+@pytest.mark.many
 def test_the_conversion_dies_with_the_graph_and_its_loaders():
     graph = random_graph()
     loader = ours(graph, torch.arange(N), NeighborSampler([2]), batch_size=50)

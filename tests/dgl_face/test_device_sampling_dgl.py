@@ -66,6 +66,7 @@ def assert_all_same(loader, others, epochs=2):
             assert torch.equal(rows, wanted)
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("fanouts", [(3, 2), (-1, 2), (20,)])
 @pytest.mark.parametrize("replace", [False, True])
 @pytest.mark.parametrize("edge_dir", ["in", "out"])
@@ -111,6 +112,7 @@ def test_any_graph(edges, fanouts, replace, seeds):
         there.close()
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("edge_dir", ["in", "out"])
 @pytest.mark.parametrize("replace", [False, True])
 def test_weights_where_the_device_is_named(device, edge_dir, replace):

@@ -165,6 +165,7 @@ def test_pins_are_released(on_accelerator, end, monkeypatch):
     assert len(batches) == 1
 
 
+@pytest.mark.compilers
 def test_a_cache_gives_way_to_batches(on_accelerator):
     graph = make_graph()
     graph.ndata["feat"] = torch.randn(300, 16)
@@ -180,6 +181,7 @@ def test_a_cache_gives_way_to_batches(on_accelerator):
     assert device.free_bytes()[0] >= 0
 
 
+@pytest.mark.compilers
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_batch_that_never_fits_says_so(on_accelerator, workers):
     on_accelerator(Accelerator(memory=500))

@@ -34,6 +34,7 @@ def run(make, *args, **options):
     return [batch for _ in range(1 + options["shuffle"]) for batch in collect(loader)]
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("case", NODE_CASES, ids=case_name)
 def test_node_wise_batches_equal_dgls(case):
     graph, seeds = world_of(case).graph, node_seeds(case)
@@ -46,6 +47,7 @@ def test_node_wise_batches_equal_dgls(case):
     assert_same_messages(graph, mine[-1][-1], reference[-1][-1])
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("case", EDGE_CASES, ids=case_name)
 def test_edge_wise_batches_equal_dgls(case):
     """DGL's loader is given the negative edges that ours drew."""

@@ -75,6 +75,7 @@ def assert_drawn_right(case, sampler, blocks, excluded=None):
                 assert not set(excluded[etype].tolist()) & {eid for _, _, eid in rows}
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("make", [ours, theirs])
 @pytest.mark.parametrize("case", RANDOM_NODE_CASES, ids=case_name)
 def test_random_node_wise_batches(case, make):
@@ -95,6 +96,7 @@ def test_random_node_wise_batches(case, make):
                 assert_parents_rows(graph.nodes[ntype].data, block.dstnodes[ntype].data, dgl.NID)
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("case", RANDOM_EDGE_CASES, ids=case_name)
 def test_random_edge_wise_batches(case):
     graph, seeds = world_of(case).graph, edge_seeds(case)

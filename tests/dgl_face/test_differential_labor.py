@@ -44,6 +44,7 @@ def test_edges_from_sources_of_their_own_are_drawn_apart(degree, fanout):
         assert_distribution(draw(make, forest, LaborSampler([fanout]))[EDGE].ravel(), chances)
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_outcomes_have_dgls_distribution(variant):
     forest = make_forest([5], p=[WEIGHTS], in_order=True)
@@ -88,6 +89,7 @@ def crossed_batches(make, *, fanouts=(2,), batches=800, **options):
     return collect(make(crossed_graph(), seeds, sampler, batch_size=40, **only_ours))
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_input_nodes_edges_and_weights_are_dgls(variant):
     """What LABOR is for: vertices choose the same sources. Counts and weights are distributed

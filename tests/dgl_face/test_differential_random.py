@@ -30,6 +30,7 @@ def NeighborSampler(fanouts, **options):
     return d.NeighborSampler(fanouts, fused=False, **options)
 
 
+@pytest.mark.every
 @pytest.mark.parametrize(
     ("degree", "fanout", "replace", "idtype"),
     [
@@ -75,6 +76,7 @@ def test_uniform_draws_from_many(degree, fanout):
     assert_uniform_inclusion(included, fanout)
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("kind", ["float32", "float64", "tiny", "huge", "bool", "uint8"])
 @pytest.mark.parametrize(
     ("fanout", "replace"), [(1, False), (2, False), (3, False), (2, True), (9, False)]
@@ -110,6 +112,7 @@ CLASSES = {
 }
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("classes", CLASSES)
 @pytest.mark.parametrize(("fanout", "replace"), [(1, False), (3, False), (5, False), (3, True)])
 def test_weighted_draws_from_many(classes, fanout, replace):

@@ -85,6 +85,7 @@ def reads(loader):
     return loader.stats.total.reads.fields
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("cache", [0, 3000, "5%", "40%", 1.0, "auto"], ids=str)
 @pytest.mark.parametrize(("prefetch", "workers"), [(0, 0), (3, 2)])
 @pytest.mark.parametrize("edge_dir", ["in", "out"])
@@ -100,6 +101,7 @@ def test_values_are_the_graphs_with_any_budget(graph, cache, prefetch, workers, 
         assert reads(loader)["edge:w"].hits > 0
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("policy", ["vip", "presample:5"])
 @pytest.mark.parametrize("cache", [9000, 20000, "20%"])
 @pytest.mark.parametrize("edge_dir", ["in", "out"])

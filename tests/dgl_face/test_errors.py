@@ -328,6 +328,7 @@ def run(script):
     )
 
 
+@pytest.mark.compilers
 def test_no_cuda_call_at_import_construction_or_iteration():
     done = run("""
         import torch

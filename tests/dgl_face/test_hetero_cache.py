@@ -10,6 +10,7 @@ import torch
 from cases import collect, dgl, ours
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiers import examples
 
 from pagraph.graph.mapped import map_npy
 from pagraph.ranking import Ranking, degree
@@ -117,6 +118,7 @@ def all_bytes(graph):
 TABLES = SLOT_BYTES * (200 + 120)
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("cache", [0, 700, 2000, "1%", "30%", 1.0, "auto"], ids=str)
 @pytest.mark.parametrize(("prefetch", "workers"), [(0, 0), (1, 0), (4, 2)])
 def test_values_are_the_same_with_any_budget_and_depth(graph, cache, prefetch, workers):
@@ -135,6 +137,7 @@ def test_values_are_the_same_with_any_budget_and_depth(graph, cache, prefetch, w
     assert (held > 0) == (cache not in (0,))
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("cache", [700, 1500, "5%", "30%", "80%"])
 def test_hits_are_those_of_the_vertices_with_most_reads(graph, cache):
     loader = load(graph, cache=cache, cache_policy="degree", num_workers=2)
@@ -270,6 +273,7 @@ CHANGES = {
 }
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("prefetch", [0, 3])
 def test_a_change_of_one_type_is_seen_and_the_others_stay_cached(graph, change, prefetch):
@@ -508,7 +512,7 @@ def test_cache_and_graph_are_freed_at_once(graph):
         gc.enable()
 
 
-@settings(max_examples=15)
+@settings(max_examples=examples(15))
 @given(
     counts=st.tuples(st.integers(1, 40), st.integers(1, 40), st.integers(0, 10)),
     edges=st.integers(0, 100),

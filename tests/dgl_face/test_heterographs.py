@@ -200,6 +200,7 @@ def test_a_column_of_one_type_that_is_replaced_between_batches(graph, prefetch, 
         graph.nodes[ntype].data["feat"] = mapped(rows) if step < 3 else rows
 
 
+@pytest.mark.every
 @pytest.mark.parametrize(
     "kind", ["node-wise", "weighted", "labor", "weighted labor", "edge-wise", "negatives"]
 )

@@ -57,6 +57,7 @@ class Sample:
             self.weights[edges.numpy()] += weights.numpy()
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("shape", ["rmat", "uniform"])
 @pytest.mark.parametrize(
     "options",

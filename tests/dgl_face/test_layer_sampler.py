@@ -116,6 +116,7 @@ def test_a_subclass_that_samples_otherwise_is_asked_itself():
         assert blocks[0].srcdata["loud"].sum() == blocks[0].num_src_nodes()
 
 
+@pytest.mark.statistics
 @pytest.mark.parametrize("edge_weight", [None, "w"])
 def test_the_weighted_sum_estimates_the_mean(edge_weight):
     graph, rounds = weighted_graph(), 1500

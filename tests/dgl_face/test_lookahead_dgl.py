@@ -91,6 +91,7 @@ def foreign(graph, **options):
     return loader, [batch.ndata["feat"].equal(graph.ndata["feat"][ids]) for ids, _, batch in loader]
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("run", [node_wise, edge_wise, subgraphs, foreign])
 @pytest.mark.parametrize("share", [0.0, 0.5])
 def test_batches_are_those_of_memory(cold_file, monkeypatch, run, share):

@@ -190,6 +190,7 @@ def test_saint_is_dgls_subgraph_of_its_vertices(mode, idtype):
         assert_same_subgraph(graph, sub, graph.subgraph(sub.ndata[dgl.NID]))
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("mode", ["node", "edge", "walk"])
 def test_saint_draws_vertices_as_often_as_dgl(mode):
     """The number of batches that each vertex is in, by DGL's sampler and ours (chi-square, fixed
@@ -263,6 +264,7 @@ def test_columns_come_through_the_cache_and_are_never_stale(name, tmp_path):
     assert totals["edges"] > 0 and totals["seeds"] == len(ids)
 
 
+@pytest.mark.every
 @by_name
 @pytest.mark.parametrize("policy", ["auto", "adaptive", "degree", "presample", "random"])
 def test_every_policy_ranks(name, policy, tmp_path):

@@ -76,6 +76,7 @@ def test_global_uniform_negatives_are_no_edges(replace, loops):
     assert loops or found_loops == 0
 
 
+@pytest.mark.statistics
 @pytest.mark.parametrize("replace", [False, True])
 def test_global_uniform_negatives_are_uniform(replace):
     """Over all pairs that are no edge, also without replacement, where DGL's own favour pairs of

@@ -12,6 +12,7 @@ NeighborSampler = dgl.dataloading.NeighborSampler
 FullSampler = dgl.dataloading.MultiLayerFullNeighborSampler
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("dtype", FIELD_DTYPES, ids=str)
 @pytest.mark.parametrize("shape", [(), (5,), (2, 3)], ids=str)
 def test_prefetched_columns_of_every_dtype_and_shape(dtype, shape):

@@ -115,6 +115,7 @@ def test_edges_sampled_by_out_neighbours(negatives):
     )
 
 
+@pytest.mark.many
 def test_seeds_and_rates_of_edges_agree_with_counting():
     """The first frontier: ends of edges and of negative pairs."""
     world = make_world("heterograph")
@@ -221,6 +222,7 @@ def test_given_graph_shares_its_arrays_with_the_loaders():
     assert weighted.graph.edata["p"] is graph.edata["p"]
 
 
+@pytest.mark.statistics
 def test_edges_of_blocks_are_ranked_by_how_often_they_are_drawn():
     world = make_world("heterograph")
     loader = ours(

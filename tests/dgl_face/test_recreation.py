@@ -102,6 +102,7 @@ OPTIONS = {
 }
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
 @pytest.mark.parametrize("seed", [None, 3])
 def test_a_loader_made_again_is_equal(options, seed):

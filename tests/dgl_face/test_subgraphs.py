@@ -134,6 +134,7 @@ OPTIONS = pairwise(
 )
 
 
+@pytest.mark.many
 @by_sampler(SAMPLERS)
 def test_values_with_any_cache_depth_and_workers(name, tmp_path):
     for options in OPTIONS:

@@ -143,6 +143,7 @@ def test_a_column_replaced_in_the_subgraph_is_the_subgraphs():
         graph.ndata["feat"] = new
 
 
+@pytest.mark.many
 def test_readers_in_other_threads_never_see_half_a_column():
     """While DGL gathers a column here, workers read it there."""
     for _ in range(10):

@@ -62,6 +62,7 @@ def mapped(tmp_path):
     return map_npy(tmp_path / "a.npy")
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("budget", [None, "10%", 1.0])
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_values_are_those_of_the_tensors(accelerator, dtype, budget):

@@ -125,6 +125,7 @@ def test_bytes_beyond_all_rows_are_not_missed():
 # -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.compilers
 def test_filling_takes_half_until_it_fits():
     asked = []
 
@@ -149,6 +150,7 @@ def test_filling_takes_half_until_it_fits():
     check(fields, sources, 20)
 
 
+@pytest.mark.compilers
 def test_without_any_room_there_is_no_cache():
     accelerator = Tight(9_000, claimed=10 * ALL)
     sources = {"a": rows()}
@@ -161,6 +163,7 @@ def test_without_any_room_there_is_no_cache():
     check(fields, sources, 10)
 
 
+@pytest.mark.compilers
 def test_nothing_of_what_was_begun_is_left():
     accelerator = Tight(60_000, claimed=10 * ALL)
     fields = set_of({"a": rows(), "b": rows(1)}, N, 160_000, accelerator)
@@ -169,6 +172,7 @@ def test_nothing_of_what_was_begun_is_left():
     assert accelerator._used == taken(fields)
 
 
+@pytest.mark.compilers
 def test_a_field_that_comes_late_takes_what_there_is():
     accelerator = Tight(60_000, claimed=10 * ALL)
     sources = {"a": rows()[:, :16].contiguous()}
@@ -209,6 +213,7 @@ def test_the_log_says_how_fast_it_was(caplog):
 # -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.compilers
 @pytest.mark.parametrize("kind", [HostAccelerator, WithoutKernels], ids=["kernels", "no kernels"])
 def test_shrinking_keeps_the_best_half(kind):
     accelerator = kind(1_000_000)
@@ -236,6 +241,7 @@ def test_shrinking_keeps_the_best_half(kind):
     check(fields, sources)
 
 
+@pytest.mark.compilers
 def test_what_is_filled_later_stays_under_the_smaller_size():
     sources = {"a": rows()}
     fields = set_of(sources, N, "50%", WithoutKernels())
@@ -275,6 +281,7 @@ def test_shrinking_needs_no_more_memory_than_there_was():
     assert len(held) and cached_rows(fields)["a"] > 90
 
 
+@pytest.mark.compilers
 @pytest.mark.parametrize("forget", ["write", "invalidate"])
 def test_of_written_rows_the_table_is_given_up_once(forget):
     tensor, accelerator = rows(), WithoutKernels()
@@ -291,6 +298,7 @@ def test_of_written_rows_the_table_is_given_up_once(forget):
     check(fields, {"a": tensor})
 
 
+@pytest.mark.compilers
 def test_threads_that_are_short_of_memory_together_give_up_one_half(monkeypatch):
     fields = set_of({"a": rows()}, N, "50%", WithoutKernels())
     fields.prepare()
@@ -352,6 +360,7 @@ def test_rows_that_a_read_still_has_are_waited_for_before_there_is_less():
     assert cached_rows(fields)["a"] >= 0.39 * N
 
 
+@pytest.mark.compilers
 def test_who_shares_the_rows_gives_the_same_up():
     accelerator = WithoutKernels()
     tensor = rows()
@@ -388,6 +397,7 @@ def test_without_the_room_to_compare_values_nothing_is_shared():
         check(fields, {"a": tensor}, 10)
 
 
+@pytest.mark.compilers
 def test_threads_read_whole_rows_while_the_cache_shrinks():
     accelerator = WithoutKernels(2_000_000)
     sources = {"a": rows(), "b": rows(1)}

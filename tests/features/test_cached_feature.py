@@ -6,6 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from plain_rows import dtypes, picked, same
+from tiers import examples
 
 from pagraph.features import CachedFeature, FeatureCache, HostFeature
 from pagraph.features.store import fill_cache, slots_for
@@ -38,6 +39,7 @@ def cached(source, chosen, num_nodes=None):
     return CachedFeature(source, cache)
 
 
+@pytest.mark.every
 @pytest.mark.parametrize(
     "dtype", dtypes("float32", "bfloat16", "bool", "uint16", "complex64", "float8_e5m2"), ids=str
 )
@@ -84,7 +86,7 @@ def test_writes_into_out():
 
 
 @given(data=st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_hits_are_counted_for_every_part_of_the_ids(data):
     num_rows = data.draw(st.integers(1, 30))
     ids = torch.tensor(

@@ -9,6 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from plain_rows import dtypes, picked, same
+from tiers import examples
 
 from pagraph.features import CachedFeature, HostFeature
 from pagraph.features.store import fill_cache
@@ -119,7 +120,7 @@ def test_recycled_memory_begins_with_a_cache_line():
 
 
 @pytest.mark.parametrize("id_dtype", [torch.int32, torch.int64])
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(data=st.data())
 def test_read_equals_index_select(id_dtype, data):
     num_rows = data.draw(st.integers(1, 40))

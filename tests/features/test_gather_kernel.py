@@ -9,6 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
+from tiers import examples
 
 from pagraph.accelerator import HostAccelerator, accelerator_for
 from pagraph.features.gpu import reachable
@@ -60,7 +61,9 @@ def layouts(draw):
 
 @pytest.mark.parametrize("kind", DEVICES)
 @given(layout=layouts(), data=st.data())
-@hypothesis_settings(max_examples=15 if torch.cuda.is_available() else 100)  # a GPU compiles each
+@hypothesis_settings(
+    max_examples=examples(15) if torch.cuda.is_available() else 100
+)  # a GPU compiles each
 def test_rows_of_any_layout(kind, layout, data):
     row_bytes, stride, begin = layout
     accelerator = accelerator_of(kind)

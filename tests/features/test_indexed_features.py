@@ -8,6 +8,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiers import examples
 
 from pagraph import Graph, Loader, NeighborSampler
 from pagraph.cache import FieldSet
@@ -63,7 +64,7 @@ def test_read_is_indexing_twice(table_dtype, id_dtype, shape, dtype):
     assert torch.equal(HostFeature(rows).read(ids.to(id_dtype)), rows.source[rows.ids.long()[ids]])
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.data())
 def test_read_of_any_rows_of_any_source(data):
     num_source = data.draw(st.integers(1, 20))

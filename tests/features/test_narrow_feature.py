@@ -6,6 +6,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiers import examples
 
 from pagraph.features import CachedFeature, DiskFeature, HostFeature
 from pagraph.features.narrow import NarrowFeature, WideFeature, stored_as
@@ -54,7 +55,7 @@ def test_cached_missing_and_uncached_rows_are_rounded_alike(layout, field_dtype,
     assert torch.equal(narrow.source.read(ids), values[ids])  # the field itself is not touched
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(data=st.data())
 def test_any_bits_any_ids_any_cache(data):
     num_rows, width = data.draw(st.integers(1, 12)), data.draw(st.integers(1, 20))

@@ -7,6 +7,7 @@ import torch
 from accelerated_sets import WithoutKernels, needs_interpreter, same_bits, set_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiers import examples
 
 from pagraph import Graph, Loader, NeighborSampler
 from pagraph.accelerator import HostAccelerator
@@ -34,6 +35,7 @@ def mapped(rows, folder):
     return NarrowRows(map_npy(folder / f"{rows.form.name}.npy").view(rows.form.dtype), rows.dtype)
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("where", ["memory", "disk", "by reference", "apart"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize("name", NAMES)
@@ -71,7 +73,7 @@ def test_rows_from_a_cache_beside_it_and_without_one(name, dtype, width, where, 
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(data=st.data())
 def test_a_cache_in_int8_has_the_rows_of_a_field_in_int8(dtype, data):
     width, seed = data.draw(st.integers(2, 20)), data.draw(st.integers(0, 2**31))
@@ -121,6 +123,7 @@ def test_rows_that_would_not_be_smaller_stay_as_they_are():
     assert stored_as(rows, torch.int8, "feat") is rows
 
 
+@pytest.mark.every
 @pytest.mark.parametrize(
     "transfer", ["staging", pytest.param("zero-copy", marks=needs_interpreter)]
 )
@@ -154,7 +157,7 @@ def test_a_set_delivers_them_to_an_accelerator_as_to_the_cpu(name, dtype, budget
 
 @needs_interpreter
 @pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(data=st.data())
 def test_the_kernel_decodes_rows_of_any_layout(name, data):
     form, width = FORMS[name], data.draw(st.integers(1, 40) | st.sampled_from([125, 128, 300]))

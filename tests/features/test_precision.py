@@ -6,6 +6,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiers import examples
 
 from pagraph.features.narrow import parse_cache_dtype
 from pagraph.graph import _row_form
@@ -98,7 +99,7 @@ def test_every_16_bits_become_the_number_they_are(dtype):
     assert torch.equal(bits_of(result)[number], bits_of(expected)[number])
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(x=st.floats(width=32, allow_nan=False, allow_infinity=False))
 def test_the_tolerances_hold(x):
     value = torch.tensor([x], dtype=torch.float32)

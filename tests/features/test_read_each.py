@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from plain_rows import dtypes
 from test_field_set import N, field_set, ids_of
+from tiers import examples
 
 from pagraph.cache.fields import Read
 from pagraph.graph.stored_rows import IndexedRows
@@ -43,7 +44,8 @@ fields_given = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@pytest.mark.many
+@settings(max_examples=examples(150), deadline=None)
 @given(
     fields_given,
     st.integers(0, 400),

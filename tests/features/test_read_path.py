@@ -159,6 +159,7 @@ def test_a_bad_id_is_refused_each_time():
             of.read("a", torch.tensor([0, 5]))
 
 
+@pytest.mark.memory
 def test_memory_that_is_swapped_while_it_is_read_is_not_freed_under_the_read():
     """``.data`` puts other memory behind the same tensor; a row is of the old one or of the new
     one, whole."""

@@ -176,6 +176,7 @@ def test_a_field_that_went_away_and_one_that_came_are_seen(mapped, sources):
     check(fields, {"wide": sources["wide"], "more": more})
 
 
+@pytest.mark.statistics
 def test_a_ranking_of_nothing_empties_the_cache(sources):
     fields = field_set(sources)
     fields.prepare()
@@ -188,6 +189,7 @@ def test_a_ranking_of_nothing_empties_the_cache(sources):
     assert fields.plan.rows == 0
 
 
+@pytest.mark.many
 def test_old_rows_are_freed(sources):
     fields = field_set(sources)
     fields.prepare()
@@ -327,6 +329,7 @@ def test_who_shares_the_old_rows_keeps_them_and_nobody_takes_the_new(sources):
     assert not any(field.is_cached for field in two._fields.values())
 
 
+@pytest.mark.many
 def test_the_set_is_freed_at_once_after_refilling(sources):
     fields = field_set(sources)
     fields.prepare()

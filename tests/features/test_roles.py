@@ -6,6 +6,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiers import examples
 
 from pagraph.cache import FieldSet
 from pagraph.cache.choice import Role
@@ -258,7 +259,7 @@ def test_a_late_field_of_edges_gets_what_is_left(sources):
     assert sum(plan.nbytes for plan in fields.plans) <= fields.plans[0].budget_bytes
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(
     budget=st.one_of(st.integers(0, 12000), st.sampled_from(["1%", "33%", "100%"])),
     seed=st.integers(0, 1000),

@@ -48,6 +48,7 @@ def run(loader):
     return loader
 
 
+@pytest.mark.many
 @pytest.mark.parametrize("cache", ["20%", "auto"])
 def test_train_and_validation_share_one_cache(graph, cache):
     train = run(make(graph, cache=cache))
@@ -123,6 +124,7 @@ def test_other_tensors_are_not_mixed_up(graph, tmp_path):
     assert second.stats.total.hit_rate > 0
 
 
+@pytest.mark.many
 def test_a_loader_and_its_cache_are_freed_at_once(graph):
     """Without the garbage collector: a cycle would keep gigabytes of cache until it happens to
     run."""

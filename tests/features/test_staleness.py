@@ -90,6 +90,7 @@ def changes():
     yield "no columns", lambda g: g.ndata.update(h=g.ndata["h"][:, :0])
 
 
+@pytest.mark.every
 @pytest.mark.parametrize(("name", "change"), list(changes()), ids=[name for name, _ in changes()])
 def test_the_next_read_has_the_new_values(graph, name, change):
     for again in range(2):
@@ -176,6 +177,7 @@ def test_inference_tensors_are_read_anew_every_time(tmp_path):
             assert not graph.fields.is_current("h", rows)
 
 
+@pytest.mark.many
 def test_a_read_that_starts_after_a_write_never_sees_older_values(tmp_path):
     graph = Graph(tmp_path, 1.0)
     graph.ndata["h"].fill_(0)

@@ -9,6 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from plain_partition import in_edges, make_partition, partitions, plain_hops
+from tiers import examples
 
 from pagraph import Graph
 from pagraph.partition import Partition, partition_graph
@@ -62,7 +63,7 @@ def check_part(partition, loaded, part, owner, halo_hops, node_ids, edge_ids):
 
 
 class TestStructure:
-    @settings(max_examples=30)
+    @settings(max_examples=examples(30))
     @given(partitions(), st.integers(1, 3))
     def test_ids_lead_back_to_the_source(self, tmp_path_factory, partition, halo_hops):
         out = tmp_path_factory.mktemp("dgl") / "out"

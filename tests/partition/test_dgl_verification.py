@@ -191,6 +191,7 @@ class TestDamage:
             "part 1: graph.json: part-1 must name the files of that part"
         ]
 
+    @pytest.mark.every
     @pytest.mark.parametrize("name", ["graph.dgl", "node_feat.dgl", "edge_feat.dgl"])
     def test_files_that_are_cut_or_gone(self, made, folder, name):
         file = folder / "part1" / name

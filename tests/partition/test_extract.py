@@ -4,6 +4,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from plain_partition import in_edges, make_partition, partitions, plain_part
+from tiers import examples
 
 from pagraph import CSC, Graph
 from pagraph.partition.extract import extract_part
@@ -15,7 +16,7 @@ def edges_of(structure):
     return [[(u, ids[position]) for u, position in row] for row in rows]
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(partitions())
 def test_equals_the_reference(partition):
     for part in range(partition.num_parts):

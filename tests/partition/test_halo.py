@@ -8,6 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from plain_methods import graphs, reach, rows_of, train_sets
+from tiers import examples
 
 from pagraph import Graph
 from pagraph.datasets import rmat, sbm
@@ -43,7 +44,7 @@ def check(search, graph, train, num_parts, hops):
     assert int(sizes.max()) <= max(-(-len(train) // num_parts), 1.01 * len(train) / num_parts)
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(searches(), st.randoms(use_true_random=False))
 def test_counts_stay_true_and_passes_never_add(searched, random):
     graph, train, num_parts, hops, search = searched
@@ -67,7 +68,7 @@ def test_counts_stay_true_and_passes_never_add(searched, random):
     check(search, graph, train, num_parts, hops)
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(searches(), st.sampled_from([0, 1, SQUARINGS]))
 def test_the_first_is_put_where_the_load_grows_least(searched, squarings):
     """Placing one at a time, every choice is among the cheapest: recomputed by plain search."""
@@ -109,7 +110,7 @@ def test_counts_that_are_full_keep_a_vertex_and_harm_nothing():
     assert search.held.tolist() == [n // 2 + 1] * 2
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.data(), graphs())
 def test_parts_grow_by_what_brings_least_within_one_hop(data, graph):
     train = data.draw(train_sets(graph))
@@ -119,7 +120,7 @@ def test_parts_grow_by_what_brings_least_within_one_hop(data, graph):
     assert np.bincount(parts, minlength=num_parts).tolist() == sizes.tolist()
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(graphs(), st.integers(1, 6))
 def test_clusters_keep_within_the_limit(graph, limit):
     weights = np.ones(graph.num_nodes, np.int64)

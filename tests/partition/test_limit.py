@@ -6,6 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from plain_methods import graphs, reach, rows_of, train_sets
+from tiers import examples
 
 from pagraph import Graph
 from pagraph.datasets import rmat, sbm
@@ -35,7 +36,7 @@ def plain_draws(rows, seeds, fanout, inside):
     return drawn
 
 
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 @given(st.data(), graphs())
 def test_any_small_graph(data, graph):
     train = data.draw(train_sets(graph))

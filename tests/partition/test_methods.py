@@ -8,6 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from plain_methods import graphs, reach, rows_of, train_sets, wide
+from tiers import examples
 
 from pagraph import Graph
 from pagraph.datasets import rmat, write_graph
@@ -55,6 +56,7 @@ SHAPES = {
 }
 
 
+@pytest.mark.every
 @every_method
 @pytest.mark.parametrize("shape", SHAPES)
 def test_every_training_vertex_is_in_one_part_and_parts_are_even(method, shape):
@@ -67,7 +69,7 @@ def test_every_training_vertex_is_in_one_part_and_parts_are_even(method, shape):
 
 
 @every_method
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(st.data(), graphs())
 def test_any_small_graph(method, data, graph):
     train = data.draw(train_sets(graph))

@@ -3,6 +3,7 @@
 import torch
 from hypothesis import given, settings
 from plain_partition import make_partition, partitions, plain_hops
+from tiers import examples
 
 from pagraph import Graph
 from pagraph.partition.extract import nearest_part, vertex_owners
@@ -29,7 +30,7 @@ def parts_of(partition):
 
 
 class TestNearest:
-    @settings(max_examples=80)
+    @settings(max_examples=examples(80))
     @given(partitions())
     def test_equals_the_reference(self, partition):
         owner = nearest_part(partition.graph.num_nodes, parts_of(partition))
@@ -37,7 +38,7 @@ class TestNearest:
         for got, nearest in zip(owner.tolist(), plain_nearest(partition), strict=True):
             assert got in nearest if nearest else got == -1
 
-    @settings(max_examples=40)
+    @settings(max_examples=examples(40))
     @given(partitions())
     def test_parts_that_hold_a_vertex_farther_off_change_nothing(self, partition):
         owner = nearest_part(partition.graph.num_nodes, parts_of(partition))
@@ -71,7 +72,7 @@ class TestNearest:
 
 
 class TestOwners:
-    @settings(max_examples=80)
+    @settings(max_examples=examples(80))
     @given(partitions())
     def test_own_nearest_or_any(self, partition):
         owner = vertex_owners(partition)

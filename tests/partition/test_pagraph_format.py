@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from plain_pagraph import plain_pagraph_part, write_plain_pagraph
 from plain_partition import in_edges, make_partition, partitions, plain_hops
+from tiers import examples
 
 from pagraph import FormatError, Graph, open_partition
 from pagraph.datasets import write_graph
@@ -52,7 +53,7 @@ def folder(divided, tmp_path):
 
 
 class TestWriting:
-    @settings(max_examples=40)
+    @settings(max_examples=examples(40))
     @given(partitions())
     def test_is_what_pagraph_writes(self, tmp_path_factory, partition):
         partition = labelled(partition)
@@ -134,7 +135,7 @@ class TestWriting:
 
 
 class TestReading:
-    @settings(max_examples=40)
+    @settings(max_examples=examples(40))
     @given(partitions())
     def test_round_trip(self, tmp_path_factory, partition):
         partition = labelled(partition)
@@ -149,7 +150,7 @@ class TestReading:
             )
             assert edges_of(again, part) == edges_of(partition, part)
 
-    @settings(max_examples=40)
+    @settings(max_examples=examples(40))
     @given(partitions(), st.booleans())
     def test_what_pagraph_wrote(self, tmp_path_factory, partition, masked):
         partition = labelled(partition)
@@ -268,7 +269,9 @@ class TestBadInput:
         with pytest.raises(FormatError, match=name):
             open_pagraph_part(folder, 1)
 
-    @settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @settings(
+        max_examples=examples(80), suppress_health_check=[HealthCheck.function_scoped_fixture]
+    )
     @given(st.data())
     def test_any_changed_byte_reads_or_is_refused(self, tmp_path, data):
         graph = Graph.from_coo([0, 1, 3, 3], [1, 2, 2, 4], 5, ndata={"label": torch.arange(5)})

@@ -5,6 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from plain_methods import graphs, paper_parts, train_sets, wide
+from tiers import examples
 
 from pagraph import Graph
 from pagraph.datasets import rmat, sbm
@@ -12,7 +13,7 @@ from pagraph.partition import METHODS, Partition, draw_train
 from pagraph.partition.methods import paper
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(st.data(), graphs(), st.integers(1, 4), st.integers(1, 9))
 def test_equals_the_plain_score(data, graph, hops, num_parts):
     train = data.draw(train_sets(graph))

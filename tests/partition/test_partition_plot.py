@@ -27,6 +27,7 @@ def texts(path):
     return re.findall(r"<!-- (.*?) -->", path.read_text())
 
 
+@pytest.mark.many
 def test_parts(tmp_path):
     one = report()
     save_plot(one, tmp_path / "p.svg", title="g")
@@ -49,6 +50,7 @@ def test_later_hops_are_one_layer_and_the_evaluated_have_their_own(tmp_path):
     assert "validation and test" in found
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("num_parts", [1, 17, 50])
 @pytest.mark.parametrize(
     ("suffix", "begins"), [("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF")]

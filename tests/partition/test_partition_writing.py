@@ -12,6 +12,7 @@ import torch
 from fresh_processes import HANGING, forked_python
 from hypothesis import given, settings
 from plain_partition import in_edges, make_partition, partitions, plain_part
+from tiers import examples
 
 from pagraph import FormatError, Graph, open_partition
 from pagraph.datasets import write_graph
@@ -24,7 +25,7 @@ def names(folder):
 
 
 class TestContent:
-    @settings(max_examples=20)
+    @settings(max_examples=examples(20))
     @given(partitions())
     def test_structure_equals_the_reference(self, tmp_path_factory, partition):
         out = tmp_path_factory.mktemp("parts") / "out"

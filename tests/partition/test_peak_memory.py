@@ -52,6 +52,7 @@ def test_a_later_lower_peak_is_not_the_earlier_higher_one():
     assert second.use.peak_bytes < first.use.peak_bytes - 150 * 2**20
 
 
+@pytest.mark.processes
 def test_what_nobody_saw_is_not_told():
     """The watching thread cannot run while one call holds the interpreter's lock."""
     code = (

@@ -9,6 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from plain_partition import in_edges, partitions, plain_hops
+from tiers import examples
 
 from pagraph import Graph
 from pagraph.datasets import citation, rmat, sbm
@@ -58,7 +59,7 @@ def numbers(shape, seed):
 
 
 class TestKernels:
-    @settings(max_examples=60)
+    @settings(max_examples=examples(60))
     @given(partitions(), st.sampled_from([-1, 0, 1, 2, 50]), st.integers(0, 99))
     def test_draws_spread_over_in_neighbours(self, partition, fanout, seed):
         graph = partition.graph
@@ -69,7 +70,7 @@ class TestKernels:
         want = np.array(plain_draws(graph, draws.tolist(), fanout), np.float32)
         np.testing.assert_allclose(out, want.reshape(out.shape), rtol=1e-5, atol=1e-6)
 
-    @settings(max_examples=60)
+    @settings(max_examples=examples(60))
     @given(partitions(), st.sampled_from([-1, 0, 1, 2, 50]), st.integers(0, 99))
     def test_costs_come_from_in_neighbours(self, partition, fanout, seed):
         graph = partition.graph
@@ -79,7 +80,7 @@ class TestKernels:
         want = np.array(plain_costs(graph, costs.tolist(), fanout), np.float32)
         np.testing.assert_allclose(out, want.reshape(out.shape), rtol=1e-5, atol=1e-6)
 
-    @settings(max_examples=60)
+    @settings(max_examples=examples(60))
     @given(st.integers(1, 12), st.integers(1, 4), st.integers(0, 999))
     def test_the_cheapest_part_with_its_prices(self, count, parts, seed):
         rng = np.random.default_rng(seed)
@@ -97,7 +98,7 @@ class TestKernels:
                 want = total.index(min(total))
             assert out[v] == want
 
-    @settings(max_examples=60)
+    @settings(max_examples=examples(60))
     @given(st.integers(1, 14), st.integers(2, 4), st.integers(0, 999))
     def test_what_is_shed(self, count, parts, seed):
         rng = np.random.default_rng(seed)
@@ -115,7 +116,7 @@ class TestKernels:
         assert owner.tolist() == want
         assert np.array_equal(loads, loads_of(weights, owner, parts))
 
-    @settings(max_examples=60)
+    @settings(max_examples=examples(60))
     @given(partitions(), st.integers(0, 99))
     def test_edges_between_parts(self, partition, seed):
         graph = partition.graph
@@ -158,7 +159,7 @@ def plain_shed(order, costs, prices, weights, checked, limits, enough, owner):
 
 
 class TestExpected:
-    @settings(max_examples=40)
+    @settings(max_examples=examples(40))
     @given(partitions(), st.integers(1, 3))
     def test_reads_are_those_of_a_plain_calculation(self, partition, batch_size):
         fanout = [2, -1]
@@ -180,7 +181,7 @@ class TestExpected:
                 assert reads[v, part] == pytest.approx(batches * (1 - rest), abs=1e-4)
                 assert marginal[v, part] == pytest.approx(rest, abs=1e-4)
 
-    @settings(max_examples=60)
+    @settings(max_examples=examples(60))
     @given(partitions(), st.integers(0, 99))
     def test_cut_edges_are_those_of_a_plain_count(self, partition, seed):
         count = partition.graph.num_nodes
@@ -237,6 +238,7 @@ def divided(name, num_parts, method="auto"):
 
 
 class TestPlacements:
+    @pytest.mark.every
     @pytest.mark.parametrize("name", GRAPHS)
     @pytest.mark.parametrize("num_parts", [2, 5])
     def test_fewer_rows_are_fetched_and_all_is_even(self, name, num_parts):
@@ -253,6 +255,7 @@ class TestPlacements:
         assert torch.equal(after.owner[numbers], after.parts)
         assert vertex_owners(after) is after.owner
 
+    @pytest.mark.every
     @pytest.mark.parametrize("name", GRAPHS)
     @pytest.mark.parametrize("method", ["auto", "hash"])
     def test_fewer_edges_are_cut_and_all_is_even(self, name, method):
@@ -263,13 +266,14 @@ class TestPlacements:
         for kind in ("vertices", "edges", "train"):
             assert reports[2].balance(kind) <= 1 + SLACK + 1e-3
 
+    @pytest.mark.many
     @pytest.mark.parametrize("minimize", ["rows", "cut"])
     def test_the_same_seed_places_alike(self, minimize):
         before = divided("rmat", 3)
         owners = [place_vertices(before, minimize=minimize, seed=seed).owner for seed in (1, 1, 2)]
         assert torch.equal(owners[0], owners[1]) and not torch.equal(owners[0], owners[2])
 
-    @settings(max_examples=60)
+    @settings(max_examples=examples(60))
     @given(partitions(), st.sampled_from(["rows", "cut"]))
     def test_any_small_graph(self, partition, minimize):
         placed = place_vertices(partition, fanout=[2, -1], batch_size=2, minimize=minimize)
@@ -294,7 +298,7 @@ class TestPlacements:
 
 
 class TestReport:
-    @settings(max_examples=30)
+    @settings(max_examples=examples(30))
     @given(partitions(), st.integers(1, 3))
     def test_rows_are_counted_batch_by_batch(self, partition, hops):
         """With all neighbours a batch of all seeds reads what they reach, at random or not."""

@@ -8,6 +8,7 @@ from damage import edit_json, rewrite
 from hypothesis import given, settings
 from plain_partition import in_edges
 from plain_types import numbers, plain_typed_part, typed_partitions
+from tiers import examples
 
 from pagraph import CSC, FormatError, Graph, NeighborSampler, open_partition
 from pagraph.datasets import citation, write_graph
@@ -64,7 +65,7 @@ def seeds_of(partition, part):
 
 
 class TestStructure:
-    @settings(max_examples=40)
+    @settings(max_examples=examples(40))
     @given(typed_partitions())
     def test_equals_the_reference(self, partition):
         for part in range(partition.num_parts):
@@ -90,7 +91,7 @@ class TestStructure:
                     edge_type
                 ]
 
-    @settings(max_examples=25)
+    @settings(max_examples=examples(25))
     @given(typed_partitions())
     def test_merged_edges_are_those_of_all_types(self, partition):
         graph, numbering = partition.graph, partition.numbering

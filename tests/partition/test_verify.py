@@ -10,6 +10,7 @@ import torch
 from damage import changed, edit_json, found, rewrite, seal, write_from
 from hypothesis import given, settings
 from plain_partition import make_partition, partitions
+from tiers import examples
 
 from pagraph import FormatError, Graph
 from pagraph.datasets import open_graph, write_graph
@@ -35,7 +36,7 @@ class TestRight:
         assert result.edges == sum(manifest.edges_per_part)
         assert calls == [(1, 3), (2, 3), (3, 3)]
 
-    @settings(max_examples=20)
+    @settings(max_examples=examples(20))
     @given(partitions())
     def test_any_graph(self, tmp_path_factory, partition):
         folder = tmp_path_factory.mktemp("any")
@@ -150,6 +151,7 @@ def put(position, value):
 class TestWrongArrays:
     """One array of one part is replaced, with all checksums made right."""
 
+    @pytest.mark.every
     @pytest.mark.parametrize(
         ("name", "change", "check", "message"),
         [
@@ -221,6 +223,7 @@ class TestWrongArrays:
 
 
 class TestDamagedFiles:
+    @pytest.mark.attack
     def test_any_flipped_bit(self, out):
         for path in sorted((out / "part-2").iterdir()):
             content = path.read_bytes()
@@ -300,6 +303,7 @@ def test_findings_in_words():
     assert Verification(3, 0, 0, 0, 0, ()).raise_if_wrong() is None
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("kind", ["pipe", "device", "loop"])
 @pytest.mark.parametrize(
     "name", ["manifest.json", "part-1/manifest.json", "part-1/indices.npy", "part-1/train.npy"]

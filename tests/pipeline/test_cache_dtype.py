@@ -50,6 +50,7 @@ def expected(graph, name, ids, dtype):
     return rows.float().to(dtype).to(rows.dtype)
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("cache", [1, "10%", 1.0, "auto", "1MiB"], ids=str)
 @pytest.mark.parametrize(("num_workers", "prefetch"), [(0, 0), (2, 3)])

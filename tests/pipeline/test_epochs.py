@@ -56,6 +56,7 @@ def test_rows_and_labels_belong_to_their_nodes():
         assert torch.equal(batch.blocks[-1].dst_nodes, batch.output_nodes)
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("seed", [None, 4])
 @pytest.mark.parametrize("shuffle", [False, True])
 @pytest.mark.parametrize("at", [0, 1, 5, 7])

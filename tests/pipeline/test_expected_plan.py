@@ -23,6 +23,7 @@ def graph(tmp_path):
     return graph
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("edge_dir", ["in", "out"])
 @pytest.mark.parametrize("cache", ["10%", 12000, 1.0])
 def test_expected_hit_rates_come_true(graph, cache, edge_dir):

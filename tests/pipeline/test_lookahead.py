@@ -65,6 +65,7 @@ def bits(batches):
     ]
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("prefetch", [0, 3])
 @pytest.mark.parametrize("lookahead", [1, 3, 64, "auto"])
 def test_batches_are_those_without(graph, values, cold_file, holds_rows, lookahead, prefetch):
@@ -76,6 +77,7 @@ def test_batches_are_those_without(graph, values, cold_file, holds_rows, lookahe
     assert counts["window_bytes"] == counts["window_rows"] * WIDTH * 4
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("cache", [0, 0.2])
 def test_batches_on_an_accelerator_are_those_without(graph, values, cold_file, holds_rows, cache):
     expected = bits(make(graph, torch.from_numpy(values)))
@@ -87,6 +89,7 @@ def test_batches_on_an_accelerator_are_those_without(graph, values, cold_file, h
     loader.close()
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("form", ["float16", "bfloat16", "int8"])
 @pytest.mark.parametrize("cache", [0, 0.2])
 def test_rows_in_fewer_bytes_are_widened(graph, values, cold_file, holds_rows, form, cache):
@@ -103,6 +106,7 @@ def test_rows_in_fewer_bytes_are_widened(graph, values, cold_file, holds_rows, f
     )
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("cache", ["100KB", 0.2, 1.0])
 @pytest.mark.parametrize("cache_dtype", [None, "float16", "bfloat16"])
 def test_a_cache_grows_from_what_is_read(graph, values, cold_file, holds_rows, cache, cache_dtype):
@@ -214,6 +218,7 @@ def test_a_warm_file_is_read_as_it_is(graph, values, cold_file, monkeypatch):
 # ------------------------------------------------------
 
 
+@pytest.mark.many
 @given(st.data())
 def test_windows_have_the_rows(tmp_path_factory, data):
     rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))

@@ -108,6 +108,7 @@ def test_too_little_memory_is_refused_when_the_first_batch_is_asked_for(graph):
         make(graph, memory="1MiB", cache="2MiB")
 
 
+@pytest.mark.statistics
 def test_a_named_policy_that_takes_too_much_is_refused_and_auto_ranks_by_a_few_batches(
     graph, monkeypatch
 ):

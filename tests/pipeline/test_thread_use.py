@@ -206,6 +206,7 @@ def test_no_more_than_ahead_items_are_drawn():
         assert x == delivered and len(drawn) <= delivered + 1 + 4
 
 
+@pytest.mark.attack
 def test_ctrl_c_in_the_readers_own_work_comes_at_once():
     asked = threading.Event()
 

@@ -322,6 +322,7 @@ class TestEnd:
         del loader
         assert sorted(stages_by_batch(checked(tmp_path / "t.json"))) == list(range(7))
 
+    @pytest.mark.processes
     @pytest.mark.parametrize("end", ["", "1 / 0"])
     def test_written_at_exit(self, tmp_path, end):
         script = f"""

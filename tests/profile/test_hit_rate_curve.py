@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiers import examples
 
 from pagraph import Graph, Loader, NeighborSampler
 from pagraph.graph.graph import CSC
@@ -49,6 +50,7 @@ def counted(graph, seeds, sampler, *, batch_size, epoch, seed):
     return reads
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("edge_dir", ["in", "out"])
 @pytest.mark.parametrize("policy", FIXED + [by_id])
 def test_the_loader_has_these_hit_rates(tmp_path, policy, edge_dir):
@@ -121,7 +123,7 @@ edges = st.integers(1, 12).flatmap(
 )
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(
     graph=edges,
     seed=st.integers(0, 2**32),

@@ -21,6 +21,7 @@ def links(graph, fanouts=(4, 3)):
     return EdgeBatches(NeighborSampler(list(fanouts)), graph, UniformNegatives(1))
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("policy", ["auto", "degree", "vip", "presample"])
 def test_the_loader_of_edges_has_these_hit_rates(tmp_path, policy):
     """Rows on disk are cached in memory, so that the CPU's loader has hits to count."""

@@ -175,6 +175,7 @@ class TestRoofline:
         assert len({rate.name for rate in roofline.rates}) == len(roofline.rates)
         assert all(roofline.share(rate) is not None for rate in roofline.rates if rate.ceiling)
 
+    @pytest.mark.compilers
     @pytest.mark.parametrize("row_bytes", [20, 7])
     @needs_interpreter
     def test_measures_rows_that_are_no_multiple_of_16_bytes(self, row_bytes):

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from plain_neighbors import PlainSampler
 from seen import assert_same
+from tiers import examples
 from torch_geometric.data import Data, HeteroData
 from torch_geometric.loader import NodeLoader
 
@@ -82,7 +83,7 @@ def check(data, num_neighbors, subgraph_type, input_nodes, batch_size, replace=F
     assert batches == len(theirs)
 
 
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 @given(
     data=homogeneous(),
     num_neighbors=st.lists(ALL_OR_NONE, max_size=3),
@@ -96,7 +97,7 @@ def test_homogeneous(data, num_neighbors, subgraph_type, batch_size, draw):
     check(data, num_neighbors, subgraph_type, torch.tensor(seeds), batch_size)
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(
     data=homogeneous(),
     num_neighbors=st.lists(st.sampled_from([-1, -7, 0]), max_size=3),
@@ -106,7 +107,8 @@ def test_all_of_them_come_once_with_replacement_too(data, num_neighbors, subgrap
     check(data, num_neighbors, subgraph_type, torch.arange(data.num_nodes), 3, replace=True)
 
 
-@settings(max_examples=60)
+@pytest.mark.many
+@settings(max_examples=examples(60))
 @given(data=heterogeneous(), subgraph_type=TYPES, batch_size=st.integers(1, 5), draw=st.data())
 def test_heterogeneous(data, subgraph_type, batch_size, draw):
     hops = draw.draw(st.integers(0, 3))

@@ -97,6 +97,7 @@ def made_in_one_launch(loader):
     return loader._engine.epochs.steps.program._made
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("num_neighbors", [(3, 2), (-1, 2), (4, -1, 1), (20,)])
 @pytest.mark.parametrize("replace", [False, True])
 @pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
@@ -111,6 +112,7 @@ def test_batches_are_those_of_the_cpu(device, num_neighbors, replace, dtype, wor
     there.close()
 
 
+@pytest.mark.compilers
 @settings(max_examples=8)
 @given(
     edges=st.integers(1, 12).flatmap(
@@ -142,6 +144,7 @@ def test_any_graph(edges, fanouts, replace, dtype, cache, prefetch, room, data):
         there.close()
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("num_neighbors", [(3, 2), (-1, 2), ()])
 @pytest.mark.parametrize("workers", [0, 2])
 def test_what_the_cpu_samples_is_one_launch_too(device, num_neighbors, workers):
@@ -164,6 +167,7 @@ class Skipping(RecordingAccelerator):
         return lambda: None if self.skips else work()
 
 
+@pytest.mark.compilers
 @pytest.mark.parametrize(("sampling_device", "most"), [("auto", 129), ("cpu", 141)])
 def test_a_batch_makes_few_calls_and_launches_nothing_by_itself(monkeypatch, sampling_device, most):
     """See ``benchmarks/gpu_host.py``."""
@@ -199,6 +203,7 @@ def test_without_fields(device):
     assert made_in_one_launch(there) >= 10
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("negatives", [None, "binary", NegativeSampling("triplet", 2)])
 @pytest.mark.parametrize("workers", [0, 2])
 def test_links(device, negatives, workers):
@@ -243,6 +248,7 @@ def assert_same_typed(batch, expected):
         assert_same(store, other)
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("num_neighbors", [(3, 2), (-1, 2), {("a", "to", "a"): [2, 2]}])
 @pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
 @pytest.mark.parametrize("workers", [0, 2])
@@ -265,6 +271,7 @@ def test_several_types(device, num_neighbors, dtype, workers):
     loaders[0].close()
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("options", [{}, {"disjoint": True}, {"time_attr": "time"}], ids=str)
 def test_one_type_that_has_a_name(device, options):
     data = HeteroData()
@@ -295,6 +302,7 @@ def timed(data):
     return data
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("options", TIMED, ids=str)
 def test_trees_and_times(device, options):
     data = timed(data_of())
@@ -312,6 +320,7 @@ def test_trees_and_times(device, options):
     there.close()
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("dtype", [torch.int32, torch.float32, torch.float64, torch.int16])
 def test_times_of_the_seeds_in_any_dtype(device, dtype):
     """They are copied beside the seeds, as they are; of a byte or two kernel by kernel."""
@@ -324,6 +333,7 @@ def test_times_of_the_seeds_in_any_dtype(device, dtype):
     there.close()
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("options", TIMED, ids=str)
 def test_trees_and_times_of_several_types(device, options):
     data = timed(hetero())
@@ -335,6 +345,7 @@ def test_trees_and_times_of_several_types(device, options):
     there.close()
 
 
+@pytest.mark.every
 @pytest.mark.parametrize(
     ("options", "negatives"),
     [
@@ -357,6 +368,7 @@ def test_links_in_trees_and_times(device, options, negatives):
     assert_all_same(there, others, epochs=1)
 
 
+@pytest.mark.compilers
 def test_times_that_are_written_to(device):
     """What was recorded draws by the old ones: it is recorded again."""
     data = timed(data_of())
@@ -373,6 +385,7 @@ def test_times_that_are_written_to(device):
     there.close()
 
 
+@pytest.mark.compilers
 def test_links_between_types(device):
     data = hetero()
     options = {"edge_label_index": (("b", "of", "a"), None), "cls": LinkNeighborLoader}
@@ -388,6 +401,7 @@ def with_attribute(name):
     return data
 
 
+@pytest.mark.compilers
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("cls", [NeighborLoader, LinkNeighborLoader])
 @pytest.mark.parametrize(
@@ -422,6 +436,7 @@ def test_attributes_of_edges(device, options, cls, workers):
     there.close()
 
 
+@pytest.mark.compilers
 def test_attributes_of_edges_of_several_types(device):
     data = hetero()
     for number, store in enumerate(data.edge_stores[:3]):
@@ -502,6 +517,7 @@ def test_without_kernels(monkeypatch):
     assert "Triton" in made(data).sampling_placement
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("cache", ["auto", 0])
 def test_attributes_that_are_replaced_written_or_added(device, workers, cache):
@@ -532,6 +548,7 @@ def test_attributes_that_are_replaced_written_or_added(device, workers, cache):
         loader.close()
 
 
+@pytest.mark.compilers
 def test_attributes_that_come_and_go(device):
     data = data_of()
     loaders = [made(copy.copy(data), sampling_device=where) for where in ("auto", "cpu")]
@@ -551,6 +568,7 @@ def test_attributes_that_come_and_go(device):
     assert made_in_one_launch(loaders[0]) >= before + 16
 
 
+@pytest.mark.compilers
 def test_transforms(device):
     data = data_of()
     seen = []
@@ -569,6 +587,7 @@ def test_transforms(device):
     assert len(seen) == len(loader)
 
 
+@pytest.mark.compilers
 def test_a_transform_that_fails(device):
     data = data_of()
     loaders = [made(data, sampling_device=where) for where in ("auto", "cpu")]
@@ -600,6 +619,7 @@ def test_a_transform_that_fails(device):
     assert made_in_one_launch(loaders[0]) == before + len(loaders[0])
 
 
+@pytest.mark.compilers
 def test_inputs_are_a_part_of_the_vertices_and_may_be_wrong(device):
     data = data_of()
     inputs = torch.arange(0, N, 2).flip(0)
@@ -619,6 +639,7 @@ def test_inputs_are_a_part_of_the_vertices_and_may_be_wrong(device):
     assert_all_same(*loaders)
 
 
+@pytest.mark.compilers
 def test_a_transform_of_the_samples_that_comes_later(device):
     data = data_of()
     loader = made(data)
@@ -670,6 +691,7 @@ def detector(monkeypatch):
     return device
 
 
+@pytest.mark.compilers
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("cls", [NeighborLoader, LinkNeighborLoader])
 def test_there_are_no_races(detector, workers, cls):
@@ -690,6 +712,7 @@ def test_there_are_no_races(detector, workers, cls):
     assert device.races == []
 
 
+@pytest.mark.compilers
 @pytest.mark.parametrize(
     ("cls", "options"), [(NeighborLoader, TIMED[2]), (LinkNeighborLoader, TIMED[0])], ids=str
 )
@@ -710,6 +733,7 @@ def test_there_are_no_races_in_trees(detector, cls, options):
     assert detector.races == []
 
 
+@pytest.mark.compilers
 @pytest.mark.parametrize("workers", [0, 2])
 def test_samples_are_there_before_a_function_that_comes_later_gets_them(detector, workers):
     loader = made(data_of(fields=False), (4, -1, 3), num_workers=workers)

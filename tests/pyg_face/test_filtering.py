@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiers import examples
 from torch_geometric.data import Data, HeteroData
 from torch_geometric.loader import LinkLoader, NodeLoader
 from torch_geometric.sampler import (
@@ -170,10 +171,11 @@ def check_equal(got, want):
                 assert np.array_equal(value, wanted), name
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("make", FUNCTIONS)
 @pytest.mark.parametrize("kind", [plain, typed])
 def test_batches_are_those_of_pygs_function(make, kind):
-    @settings(max_examples=150, deadline=None)
+    @settings(max_examples=examples(150), deadline=None)
     @given(kind(make is link_batch))
     def check(case):
         data, output, order, input_type = case
@@ -191,9 +193,10 @@ def test_batches_are_those_of_pygs_function(make, kind):
     check()
 
 
+@pytest.mark.many
 @pytest.mark.parametrize("kind", [plain, typed])
 def test_triplets_are_those_of_pygs_function(kind):
-    @settings(max_examples=50, deadline=None)
+    @settings(max_examples=examples(50), deadline=None)
     @given(kind(True))
     def check(case):
         data, output, order, input_type = case

@@ -143,6 +143,7 @@ class Net(torch.nn.Module):
         return x[: batch.batch_size]
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("kind", ["SAGEConv", "GCNConv", "GATConv"])
 @pytest.mark.parametrize("trims", [False, True])
 def test_losses_and_gradients_are_those_of_plain_batches(kind, trims):

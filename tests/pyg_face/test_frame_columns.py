@@ -9,6 +9,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiers import examples
 
 pytest.importorskip("torch_frame", reason="needs PyTorch Frame")
 import pandas as pd
@@ -124,7 +125,7 @@ def same(mine, other):
 
 
 @given(seed=st.integers(0, 2**32 - 1), count=st.integers(8, 60), holes=st.booleans())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_columns_are_those_of_pytorch_frame(seed, count, holes):
     table = users(count, seed, holes=holes)
     graph = Graph.from_coo([0], [1], num_nodes=count)
@@ -279,7 +280,7 @@ UNITS = {"seconds": "s", "microseconds": "us", "nanoseconds": "ns"}
     times=st.lists(st.integers(-(2**61), 2**61), min_size=1, max_size=20),
     unit=st.sampled_from(list(UNITS)),
 )
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_a_calendar_is_that_of_pandas(times, unit):
     # Within the years that pandas knows in nanoseconds.
     scale = {"seconds": 10**9, "microseconds": 10**3, "nanoseconds": 1}[unit]

@@ -63,6 +63,7 @@ def links(data, batch, mode):
     )
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("make", [homogeneous, hetero])
 @pytest.mark.parametrize("mode", ["binary", "triplet"])
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@ from joined_batches import (
     snapshot_of,
 )
 from pyg_versions import EDGE_TENSOR, HAS_EDGE_INDEX_BATCHES
+from tiers import examples
 from torch import Tensor
 from torch_geometric.data import Data, HeteroData
 
@@ -102,8 +103,9 @@ def attribute_sets(draw):
     return data
 
 
+@pytest.mark.many
 @given(attribute_sets(), st.booleans(), st.sampled_from([0, 2]))
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_any_mixture_of_attributes(data, disjoint, prefetch):
     loader = recording(
         data, torch.arange(data.num_nodes), disjoint=disjoint, prefetch=prefetch, cache=None
@@ -170,6 +172,7 @@ def test_a_list_with_an_entry_a_vertex_is_refused_as_in_pyg():
             next(iter(NeighborLoader(data, [2], batch_size=2, prefetch=prefetch)))
 
 
+@pytest.mark.every
 @pytest.mark.parametrize(
     "dtype", ["<f4", "<f8", "<f2", "<i8", "<i4", "<u1", "?", "<c8", ">f4", ">i8"]
 )

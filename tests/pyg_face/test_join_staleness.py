@@ -114,6 +114,7 @@ CHANGES += [
 ]
 
 
+@pytest.mark.every
 @counts_vertices
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
 @pytest.mark.parametrize("prefetch", [0, 1, 4])
@@ -157,6 +158,7 @@ def test_hetero_data_is_changed_in_the_middle_of_an_epoch():
             loader.data["new"].x = torch.ones(3, 1)
 
 
+@pytest.mark.memory
 @counts_vertices
 def test_an_attribute_that_was_deleted_is_not_kept_in_memory():
     loader = NeighborLoader(data_of(), [3], batch_size=4)

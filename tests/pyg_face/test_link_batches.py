@@ -79,6 +79,7 @@ def world(request):
     return make(), input_type
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("disjoint", [False, True])
 @pytest.mark.parametrize("negatives", NEGATIVES, ids=str)
 def test_fields_sizes_and_ends(world, negatives, disjoint):
@@ -138,6 +139,7 @@ def test_fields_sizes_and_ends(world, negatives, disjoint):
     assert sorted(ids) == list(range(links.size(1)))
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("negatives", NEGATIVES, ids=str)
 def test_disjoint_batches_number_the_links(world, negatives):
     data, input_type = world
@@ -172,6 +174,7 @@ def test_disjoint_batches_number_the_links(world, negatives):
         assert torch.equal(of_row[row], of_col[col])
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("disjoint", [False, True])
 @pytest.mark.parametrize("negatives", [None, "binary", ("triplet", 2)], ids=str)
 def test_pygs_own_loader_with_our_sampler_gives_the_same_kind_of_batches(

@@ -85,6 +85,7 @@ def counted(workload, epochs):
 WEIGHTED = dict(mode="triplet", amount=2, **end_weight("dst", torch.arange(300).double()))
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("disjoint", [False, True])
 @pytest.mark.parametrize(
     "negatives", [None, ("binary", 1.5), "triplet", WEIGHTED], ids=lambda n: str(n)[:20]
@@ -99,6 +100,7 @@ def test_counted_reads_are_those_of_the_batches(world, negatives, disjoint):
     }
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("strategy", ["uniform", "last"])
 @pytest.mark.parametrize("negatives", [None, ("binary", 1.5), ("triplet", 2)], ids=str)
 def test_counted_reads_with_times(world, negatives, strategy):
@@ -117,6 +119,7 @@ def test_counted_reads_with_times(world, negatives, strategy):
     }
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("negatives", [None, ("binary", 1.5), ("triplet", 2)], ids=str)
 def test_the_expectation_is_right_for_the_ends(world, negatives):
     workload = workload_of(make(world, [], negatives))
@@ -128,6 +131,7 @@ def test_the_expectation_is_right_for_the_ends(world, negatives):
         assert float(reads.sum()) / 60 == pytest.approx(float(mean.sum()), rel=0.01)
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("policy", ["auto", "vip", "presample", "degree"])
 def test_policies_rank_for_links(world, policy):
     workload = workload_of(make(world, [3], "binary"))

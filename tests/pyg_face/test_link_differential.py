@@ -6,6 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyg_versions import HAS_WEIGHTS_OF_ENDS
+from tiers import examples
 from torch_geometric.data import Data, HeteroData
 from torch_geometric.sampler import EdgeSamplerInput, NegativeSampling
 from torch_geometric.sampler.neighbor_sampler import edge_sample
@@ -113,10 +114,11 @@ def compare(sampler, inputs, negatives, node_time=None):
         assert same(getattr(ours, name), getattr(pygs, name)), name
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("disjoint", [False, True])
 @pytest.mark.parametrize("kind", TYPES)
 def test_the_same_as_pygs(kind, disjoint):
-    @settings(max_examples=40)
+    @settings(max_examples=examples(40))
     @given(world=worlds(kind))
     def check(world):
         data, inputs, negatives = world
@@ -125,9 +127,10 @@ def test_the_same_as_pygs(kind, disjoint):
     check()
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("kind", TYPES)
 def test_the_same_as_pygs_with_times(kind):
-    @settings(max_examples=40)
+    @settings(max_examples=examples(40))
     @given(world=worlds(kind))
     def check(world):
         data, inputs, negatives = world

@@ -127,6 +127,7 @@ def same(some, others):
     return True
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("negatives", [None, ("binary", 1.5), ("triplet", 2)], ids=str)
 @pytest.mark.parametrize("disjoint", [False, True])
 def test_the_same_batches_for_any_number_of_threads(negatives, disjoint):

@@ -42,6 +42,7 @@ def types(x, **options):
     )
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("make", [nodes, links, types])
 @pytest.mark.parametrize("share", [0.0, 0.5])
 def test_batches_are_those_of_memory(cold_file, monkeypatch, make, share):

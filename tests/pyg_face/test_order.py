@@ -146,6 +146,7 @@ def whole(loader):
     return [(batch.input_id.tolist(), batch.n_id.tolist(), batch.e_id.tolist()) for batch in loader]
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("name", ALL)
 def test_the_batches_that_torch_would_draw(name):
     theirs = NodeLoader(DATA, SAMPLER, torch.arange(20), **options(name))
@@ -184,6 +185,7 @@ def test_from_the_middle_of_an_epoch_on(name):
     assert whole(clone) == rest
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("name", ALL)
 def test_a_seed_decides_what_is_sampled(name):
     loaders = [

@@ -232,6 +232,7 @@ def test_pins_are_released(on_accelerator, end, monkeypatch):
     assert len(batches) == 1
 
 
+@pytest.mark.compilers
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_batch_that_never_fits_says_so(on_accelerator, workers):
     on_accelerator(Accelerator(memory=500))
@@ -244,6 +245,7 @@ def test_a_batch_that_never_fits_says_so(on_accelerator, workers):
         next(iter(loader))
 
 
+@pytest.mark.compilers
 def test_a_cache_gives_way_to_batches(on_accelerator, monkeypatch):
     device = on_accelerator(Accelerator(memory=1 << 20))
     data, failures = data_of(), [2]

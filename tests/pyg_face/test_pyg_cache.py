@@ -70,6 +70,7 @@ def recount(loader, batches, key, ids_of, sizes_of):
     return tuple(asked[h] for h in sorted(asked)), tuple(hits[h] for h in sorted(asked))
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("options", [{}, {"subgraph_type": "induced"}, {"replace": True}], ids=str)
 def test_rows_are_right_and_hits_are_those_counted_by_hand(data, policy, options):
@@ -98,6 +99,7 @@ def test_rows_are_right_and_hits_are_those_counted_by_hand(data, policy, options
     assert plan.rows == plan.fields[0].rows and 0 < plan.nbytes <= 0.1 * N * 8 * 4 + 4 * N
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("policy", ["auto", "vip", "presample:3"])
 @pytest.mark.parametrize("seed", [1, None])
 def test_expected_hit_rates_come_true(data, policy, seed):
@@ -158,6 +160,7 @@ OPTIONS = [
 ]
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("options", OPTIONS, ids=["plain", "disjoint", "time", "input_time"])
 @pytest.mark.parametrize("policy", ["auto", "adaptive", "degree", "presample", "oracle"])
 def test_several_types_have_one_budget_and_hits_of_their_own(hetero, policy, options):
@@ -181,6 +184,7 @@ def test_several_types_have_one_budget_and_hits_of_their_own(hetero, policy, opt
         ) > 0
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("options", OPTIONS, ids=["plain", "disjoint", "time", "input_time"])
 @pytest.mark.parametrize("homogeneous", [True, False])
 def test_auto_expects_what_epochs_read(data, hetero, options, homogeneous):
@@ -215,6 +219,7 @@ LINKS = [
 ]
 
 
+@pytest.mark.every
 @pytest.mark.parametrize(
     "options", LINKS, ids=["plain", "negatives", "trees", "times", "times and negatives"]
 )

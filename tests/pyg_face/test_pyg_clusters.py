@@ -9,6 +9,7 @@ import torch
 import torch_geometric.loader as theirs
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiers import examples
 from torch_geometric.data import Data, HeteroData
 from torch_geometric.loader.cluster import Partition
 
@@ -50,7 +51,7 @@ def assert_equal(ours, others):
             assert ours[name] == value
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(
     st.integers(1, 30),
     st.integers(0, 120),

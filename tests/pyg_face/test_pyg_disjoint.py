@@ -112,6 +112,7 @@ def test_pygs_own_loader_with_our_sampler():
         )
 
 
+@pytest.mark.many
 @pytest.mark.parametrize(
     "times", [{}, {"time_attr": "time", "input_time": torch.arange(60) % 7}], ids=["", "times"]
 )

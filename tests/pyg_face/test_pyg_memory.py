@@ -84,6 +84,7 @@ def no_collector():
     gc.enable()
 
 
+@pytest.mark.every
 @pytest.mark.usefixtures("no_collector")
 @pytest.mark.parametrize("name", LOADERS)
 @pytest.mark.parametrize("use", ["not used", "read", "left early", "pinned"])

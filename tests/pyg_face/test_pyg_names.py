@@ -75,6 +75,7 @@ except MissingDependencyError as error: print(error)
     ), done.stderr
 
 
+@pytest.mark.processes
 def test_needs_no_binary_of_pygs_and_gives_no_warning():
     """Neither of what PyPI has no wheels of can be imported, and every warning is an error."""
     code = """

@@ -182,6 +182,7 @@ def test_a_loader_made_again_is_equal(name):
         assert two_epochs(clone) == expected
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("name", LOADERS)
 @pytest.mark.parametrize(
     "way", [copy.copy, copy.deepcopy, lambda loader: pickle.loads(pickle.dumps(loader))]

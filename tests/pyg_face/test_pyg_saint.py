@@ -91,6 +91,7 @@ def test_batches_are_the_induced_subgraphs_with_rows_of_everything(kind, num_wor
         assert type(batch) is Data
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_seed_makes_the_same_batches_for_any_number_of_threads(kind):
     def epochs(**options):
@@ -153,6 +154,7 @@ def test_normalisation_is_pygs_formula(kind):
         assert torch.equal(batch.edge_norm, loader.edge_norm[batch.edge_id])
 
 
+@pytest.mark.many
 def test_normalised_sums_over_batches_are_those_over_the_graph():
     """The paper's purpose of it (section 3.2): the mean over batches estimates that over all
     vertices, without bias."""

@@ -202,6 +202,7 @@ print("out in the middle")
 """
 
 
+@pytest.mark.attack
 def test_interrupted_forked_and_ended_in_the_middle():
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT], capture_output=True, text=True, timeout=HANGING

@@ -174,6 +174,7 @@ def drawn_times(data, batch, etype):
     )
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("strategy", ["uniform", "last"])
 @pytest.mark.parametrize(
     ("holders", "timed"),
@@ -517,6 +518,7 @@ def test_a_pickled_sampler_draws_the_same(count):
     assert outputs[0].batch.tolist() == outputs[1].batch.tolist()
 
 
+@pytest.mark.many
 @pytest.mark.parametrize("of_edges", [False, True])
 def test_tables_whose_times_differ_in_unit_are_refused(of_edges):
     graph = Graph.from_tables(shop_of_two_tables(), times={"orders": None, "users": None})

@@ -28,6 +28,7 @@ def make_data(num_nodes=60, num_edges=400):
     )
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("filter_per_worker", [None, True, False])
 @pytest.mark.parametrize("workers", [0, 2])
 def test_zipped_loaders(filter_per_worker, workers):
@@ -139,6 +140,7 @@ def test_the_loop_of_pygs_reddit_example():
     assert "x" in data
 
 
+@pytest.mark.many
 @pytest.mark.parametrize("workers", [0, 2])
 def test_pygs_loader_around_our_sampler(workers):
     data = make_data()
@@ -153,6 +155,7 @@ def test_pygs_loader_around_our_sampler(workers):
             assert torch.equal(batch.n_id[batch.edge_index], data.edge_index[:, batch.e_id])
 
 
+@pytest.mark.processes
 def test_our_sampler_in_a_spawned_process():
     data = make_data()
     sampler = NeighborSampler(data, [3, 2])

@@ -32,6 +32,7 @@ def counts_of(loader, points):
     return counts
 
 
+@pytest.mark.statistics
 @pytest.mark.parametrize("disjoint", [False, True])
 def test_draws_with_replacement_are_in_proportion(disjoint):
     weights = np.array([0.5, 3, 0, 1, 2, 0, 5, 1.5])

@@ -9,6 +9,7 @@ import torch
 from exact_times import WINDOWS, exact, times, within
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tiers import examples
 from torch_geometric.data import Data, HeteroData
 from torch_geometric.loader import NodeLoader
 
@@ -17,7 +18,7 @@ from pagraph.pyg import LinkNeighborLoader, NeighborLoader, NeighborSampler
 TYPES = [("user", "buys", "item"), ("item", "rev_buys", "user"), ("user", "knows", "user")]
 # torch has no index_select, which joins the attributes of a batch, for wider unsigned integers.
 KINDS = st.sampled_from([exact_times.INTEGERS[:5], exact_times.FLOATS])
-TRIALS = settings(max_examples=60, suppress_health_check=list(HealthCheck))
+TRIALS = settings(max_examples=examples(60), suppress_health_check=list(HealthCheck))
 
 
 @st.composite
@@ -68,6 +69,7 @@ def check(data, batch, limits, window):
             assert not found or within(limits[tree], max(found), length)
 
 
+@pytest.mark.many
 @TRIALS
 @given(made=relational(), how=HOW, data=st.data())
 def test_nothing_leaks_from_input_nodes(made, how, data):
@@ -96,6 +98,7 @@ def test_nothing_leaks_from_input_nodes(made, how, data):
         check(graph, batch, limits, window)
 
 
+@pytest.mark.many
 @TRIALS
 @given(
     made=relational(),

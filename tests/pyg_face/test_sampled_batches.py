@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 from seen import Seen, assert_same
+from tiers import examples
 from torch_geometric.data import Data, HeteroData
 from torch_geometric.loader import NodeLoader
 
@@ -39,7 +40,8 @@ def typed_graph(seed=0, sizes=(12, 25, 6, 3)):
     return data
 
 
-@settings(max_examples=80)
+@pytest.mark.many
+@settings(max_examples=examples(80))
 @given(
     seed=st.integers(0, 99),
     size=st.tuples(st.integers(1, 30), st.integers(0, 200)),
@@ -69,7 +71,8 @@ def test_homogeneous(seed, size, num_neighbors, replace, batch_size, draw):
     assert sorted(read) == list(range(len(seeds)))
 
 
-@settings(max_examples=50)
+@pytest.mark.many
+@settings(max_examples=examples(50))
 @given(
     seed=st.integers(0, 99),
     fanouts=st.fixed_dictionaries(dict.fromkeys(ETYPES, st.lists(NUMBERS, min_size=2, max_size=2))),
@@ -114,6 +117,7 @@ def test_a_mask_gives_vertex_ids_as_input_ids():
         assert mask[batch.input_id].all()
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("form", ["v", ("v", None), ("v", "mask"), ("v", "list")])
 def test_input_of_one_type(form):
     data = typed_graph()
@@ -135,7 +139,8 @@ def test_input_of_one_type(form):
     assert seen == list(wanted)
 
 
-@settings(max_examples=40)
+@pytest.mark.many
+@settings(max_examples=examples(40))
 @given(num_neighbors=st.lists(NUMBERS, max_size=3), replace=st.booleans(), seed=st.integers(0, 50))
 def test_disjoint_trees(num_neighbors, replace, seed):
     data, typed = graph(seed=seed), typed_graph(seed)
@@ -188,7 +193,7 @@ def reachable(data, batch):
     )
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(seed=st.integers(0, 99), num_neighbors=st.lists(NUMBERS, max_size=2), replace=st.booleans())
 def test_induced_is_all_edges_among_the_vertices(seed, num_neighbors, replace):
     data = graph(20, 60, seed)
@@ -210,7 +215,7 @@ def test_induced_is_all_edges_among_the_vertices(seed, num_neighbors, replace):
         Seen.of(batch, data).check_copies("", batch.edge_index[0])
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(seed=st.integers(0, 99), num_neighbors=st.lists(NUMBERS, max_size=2), disjoint=st.booleans())
 def test_bidirectional_edges_go_both_ways(seed, num_neighbors, disjoint):
     data = graph(20, 60, seed)
@@ -282,6 +287,7 @@ def test_no_hops_and_hops_without_neighbours(num_neighbors):
             assert batch.num_nodes == 10 and batch.num_edges == 0
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("degree", range(2, 21))
 def test_neighbours_are_drawn_uniformly(degree):
     """The first and the last among them; for half of the degree and for one."""

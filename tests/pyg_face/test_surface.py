@@ -194,6 +194,7 @@ SUBCLASSES = {
 globals().update({made.__name__: made for classes in SUBCLASSES.values() for made in classes})
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("base", [NeighborLoader, LinkNeighborLoader])
 @pytest.mark.parametrize("filter_per_worker", [True, False])

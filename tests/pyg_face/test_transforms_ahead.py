@@ -151,6 +151,7 @@ def draws(batch):
     return [tensor.tolist() for tensor in drawn]
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("loader", [make, links, hgt])
 def test_random_numbers_are_the_batchs_own(loader):
     expected = None
@@ -547,6 +548,7 @@ def test_it_may_close_its_loader(workers):
     assert len(list(loader)) <= N // 8
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("workers", WORKERS)
 def test_it_may_fork(workers):
     if not hasattr(os, "fork"):
@@ -631,6 +633,7 @@ def test_a_users_own_sampler_whose_output_was_written_to():
     assert torch.equal(next(epoch).x[:8], before[8:16])
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("workers", WORKERS)
 def test_batches_of_files(cold_file, monkeypatch, workers):
     monkeypatch.setattr(engine, "MAPPED_SHARE", 0.0)

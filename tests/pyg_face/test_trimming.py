@@ -23,6 +23,7 @@ def outputs(layers, batch, x, edge_index, *, trimmed, hetero=False):
     return x
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("options", [{}, {"replace": True}, {"disjoint": True}])
 @pytest.mark.parametrize("num_neighbors", [[3, 2, 4], [-1, -1], [2, 0]])
 @pytest.mark.parametrize("layer", [SAGEConv, GATConv])

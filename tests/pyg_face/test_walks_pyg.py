@@ -161,6 +161,7 @@ def test_bad_arguments_of_the_others():
         random_walk(torch.tensor([0, 1]), torch.tensor([0]), torch.tensor([0]), 0)
 
 
+@pytest.mark.learning
 def test_embeddings_of_cora_tell_classes_and_edges(data_folder):
     """Without features and labels: far above the most frequent class (0.30) and a chance of 0.5."""
     torch.manual_seed(0)

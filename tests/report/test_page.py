@@ -134,6 +134,7 @@ def test_the_script_knows_where_the_budgets_are(curve):
     assert float(pointer.find("path").get("d")[1:].split()[0]) == pytest.approx(xs[1], abs=0.1)
 
 
+@pytest.mark.pages
 def test_colours_follow_the_ground(curve, loading, spans):
     page = html_page(curve, loading=loading, spans=spans)
     used = set(re.findall(r"(?:fill|stroke): ?var\(--c(\w+)\)", page))
@@ -153,6 +154,7 @@ def test_hop_bars_are_as_long_as_the_rows(curve):
     assert "training vertices 400 20.0% 320 hop 1 1,600 70.0% 480 all 2,000 70.0% 600" in text
 
 
+@pytest.mark.pages
 def test_time_and_timeline_only_where_measured(curve, loading, spans):
     assert "Where the time of an epoch goes" not in html_page(curve)
     with_bars = html_page(curve, loading=loading)
@@ -266,6 +268,7 @@ def test_the_recommended_budget_is_in_the_table_even_if_nobody_asked_for_it(make
     assert "> 20.0% 200 11.72 KiB 70.0* 50.0 80.0" in page.text
 
 
+@pytest.mark.pages
 def test_says_what_was_computed(curve, loading):
     told = dataclasses.replace(loading, settings={"computes": True, "step": "a <small> step"})
     assert (
@@ -275,12 +278,14 @@ def test_says_what_was_computed(curve, loading):
     assert "stand-in" not in Page(html_page(curve, loading=loading)).text
 
 
+@pytest.mark.pages
 def test_a_command_is_shown_as_text(curve):
     page = html_page(curve, command="pagraph train '<a b>' --cache=20%")
     assert "pagraph train '<a b>' --cache=20%" in Page(page).text and page.count("<pre>") == 2
     assert html_page(curve).count("<pre>") == 1
 
 
+@pytest.mark.pages
 def test_of_rows_of_several_widths_the_policy_that_saves_most_bytes_is_marked(make_curve):
     measured = make_curve(rates={"auto": (0.3, 0.5, 0.9, 1.0), "degree": (0.4, 0.5, 0.8, 1.0)})
     records = [

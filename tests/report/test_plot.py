@@ -15,6 +15,7 @@ def matplotlib():
     return pytest.importorskip("matplotlib")
 
 
+@pytest.mark.pages
 def test_svg_is_xml_and_repeatable(curve, tmp_path, matplotlib):
     for name in ("a.svg", "b.svg"):
         save_plot(curve, tmp_path / name, title="my <graph>")
@@ -24,6 +25,7 @@ def test_svg_is_xml_and_repeatable(curve, tmp_path, matplotlib):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a.svg", "b.svg"]
 
 
+@pytest.mark.pages
 def test_png_is_an_image(curve, tmp_path, matplotlib):
     from matplotlib.image import imread
 
@@ -33,6 +35,7 @@ def test_png_is_an_image(curve, tmp_path, matplotlib):
     assert image[..., :3].std() > 0.05  # something is drawn
 
 
+@pytest.mark.statistics
 def test_what_is_drawn(curve, matplotlib):
     assert recommend(curve).budget_rows == 200
     left, right = profile_figure(curve, recommend(curve), "").axes
@@ -94,6 +97,7 @@ def test_other_endings_are_refused(curve, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.processes
 def test_missing_matplotlib_is_said_before_the_work(tmp_path):
     (tmp_path / "matplotlib.py").write_text("raise ModuleNotFoundError('no', name='matplotlib')")
     code = (

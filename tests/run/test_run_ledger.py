@@ -99,6 +99,7 @@ def test_kernels_that_are_compiled_are_no_waiting(monkeypatch):
     assert "not counted: 5.00 s of compiling kernels, once on this machine" in str(found)
 
 
+@pytest.mark.many
 def test_a_thousand_loaders_are_one_line_and_none_is_kept():
     with watched() as seen:
         kept = []

@@ -107,6 +107,7 @@ end(sys.argv[1])
 """
 
 
+@pytest.mark.every
 @pytest.mark.parametrize(
     "how",
     ["raises", "chained", "code", "text", "_exit", "SIGTERM", "SIGKILL", "SIGABRT", "SIGINT"]
@@ -136,6 +137,7 @@ def test_a_mistake_in_the_script(tmp_path):
     assert told.stderr.startswith(by_python.stderr)
 
 
+@pytest.mark.every
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [

@@ -4,6 +4,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiers import examples
 
 from pagraph.graph import Graph
 from pagraph.graph.graph import CSC
@@ -53,7 +54,7 @@ def by_hand(num_nodes, num_hops, rows):
     return table
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(
     n=st.integers(1, 40),
     batch_size=st.integers(1, 15),

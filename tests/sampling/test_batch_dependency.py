@@ -9,6 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
+from tiers import examples
 
 from pagraph import Graph, Loader, NeighborSampler
 from pagraph.ranking.presample import count_accesses
@@ -54,7 +55,7 @@ PLACES = {
 }
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(**PLACES, replace=st.booleans(), small=st.booleans())
 def test_uniform_picks_equal_the_plain_reference(
     graph, fanouts, period, index, rank, dtype, replace, small
@@ -89,7 +90,7 @@ def test_uniform_picks_equal_the_plain_reference(
         assert next(iter(subgraph.edges.values())).edge_ids.tolist() == ids.tolist()
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(**PLACES, prob=st.sampled_from([None, "w"]), layer_dependency=st.booleans())
 def test_labor_equals_the_plain_reference(
     graph, fanouts, period, index, rank, dtype, prob, layer_dependency
@@ -163,6 +164,7 @@ def test_a_batch_by_itself_is_distributed_as_an_independent_one(sampler):
         assert stats.chi2_contingency(table).pvalue > 1e-3
 
 
+@pytest.mark.many
 @pytest.mark.parametrize("kind", [NeighborSampler, LaborSampler])
 def test_hops_of_a_batch_are_independent(kind):
     """As many vertices are found as in independent batches, at each place; phases must not be a

@@ -85,6 +85,7 @@ def run(folder, body, group=""):
     return done.stdout.split()
 
 
+@pytest.mark.many
 def test_only_the_pages_of_the_batches_are_read(folder):
     read, pages = run(
         folder,
@@ -153,6 +154,7 @@ CHANGES = {
 }
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("least", [1, 2**40], ids=["asked for", "read ahead"])
 @pytest.mark.parametrize("how", CHANGES)
 def test_a_file_that_changes_is_one_clear_error(tmp_path, how, least):
@@ -209,6 +211,7 @@ def small_group():
     group.rmdir()
 
 
+@pytest.mark.memory
 def test_little_memory_costs_no_more_than_the_pages(folder, small_group):
     read, pages = run(
         folder,

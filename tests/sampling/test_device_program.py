@@ -130,6 +130,7 @@ def fields_of_all_kinds(n):
     }
 
 
+@pytest.mark.compilers
 @pytest.mark.parametrize("cache", [0, 0.4])
 def test_fields_of_all_kinds(cache):
     graph = make_graph()
@@ -145,6 +146,7 @@ def test_fields_of_all_kinds(cache):
     assert loader.sampling_placement.startswith("device; batches are one launch, each in ")
 
 
+@pytest.mark.compilers
 @pytest.mark.parametrize("dtype", ["float16", "int8"])
 def test_rows_of_a_complete_cache_are_widened(dtype):
     graph = make_graph()
@@ -203,6 +205,7 @@ def test_batches_that_do_not_fit_are_counted_and_learned_from(monkeypatch):
     assert loader.stats.total.batches == 20
 
 
+@pytest.mark.compilers
 @pytest.mark.parametrize("prefetch", [0, 2])
 def test_fields_that_are_replaced_or_written_are_read_again(prefetch):
     graph = make_graph()
@@ -223,6 +226,7 @@ def test_fields_that_are_replaced_or_written_are_read_again(prefetch):
     assert all(torch.equal(batch.features["x"], rows) for batch, rows in kept)
 
 
+@pytest.mark.compilers
 @pytest.mark.parametrize("prefetch", [0, 2])
 def test_weights_that_are_written_or_replaced(prefetch):
     """What was recorded draws by the old ones: it is recorded again."""
@@ -272,6 +276,7 @@ def test_several_types_equal_the_cpu(graph, keys, prob):
     loader.close()
 
 
+@pytest.mark.compilers
 def test_a_cache_that_shrinks_does_not_wait_for_batches_on_their_way(monkeypatch):
     graph = make_graph()
     expected = read(make_loader(graph), 4)
@@ -290,6 +295,7 @@ def test_a_cache_that_shrinks_does_not_wait_for_batches_on_their_way(monkeypatch
     assert_all_same(read(loader, 1), read(make_loader(graph), 5)[-4:])
 
 
+@pytest.mark.compilers
 @pytest.mark.parametrize("there", [True, False])
 def test_cached_rows_stay_until_the_device_is_told_to_read_them(monkeypatch, there):
     """A thread whose batch does not fit may give them up in between."""
@@ -314,6 +320,7 @@ def test_cached_rows_stay_until_the_device_is_told_to_read_them(monkeypatch, the
     reading.close()
 
 
+@pytest.mark.compilers
 @pytest.mark.parametrize("there", [True, False])
 def test_what_is_kept_of_a_batch_stays(there):
     """Sliced, detached, by its memory alone, or in the graph of a step that is not over yet."""
@@ -388,6 +395,7 @@ class LazyAccelerator(HostAccelerator):
         return stream
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("prefetch", [0, 1, 3])
 def test_a_device_that_is_late_reads_what_its_batch_was_given(prefetch):
     graph, device = make_graph(), LazyAccelerator()
@@ -404,6 +412,7 @@ def test_a_device_that_is_late_reads_what_its_batch_was_given(prefetch):
     assert made_of(loader)[1] >= 8
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("end", ["close", "drop", "error"])
 def test_batches_that_nobody_wants_are_waited_for_before_their_memory_goes(end):
     graph, device = make_graph(), LazyAccelerator()
@@ -426,6 +435,7 @@ def test_batches_that_nobody_wants_are_waited_for_before_their_memory_goes(end):
     assert_all_same(read(loader, 1), expected)
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("at", [1, 2, 4])
 def test_a_stream_that_fails_in_the_middle_of_a_batch(at, monkeypatch):
     graph, device = make_graph(), HostAccelerator()
@@ -469,6 +479,7 @@ def test_work_that_ends_in_its_middle_leaves_no_vertex_known(monkeypatch):
     assert_all_same(read(loader, 1), read(make_loader(graph), 5)[-4:])
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("there", [True, False])
 @pytest.mark.parametrize("where", ["tell", "made", "wait", "record"])
 def test_interrupts_lose_no_lane_and_no_memory_that_is_written(where, there):
@@ -514,6 +525,7 @@ def test_interrupts_lose_no_lane_and_no_memory_that_is_written(where, there):
     assert made_of(loader)[1] == before + 4
 
 
+@pytest.mark.attack
 @pytest.mark.parametrize(("there", "step"), [(True, 4), (False, 1)])
 def test_interrupts_anywhere_lose_no_lane(there, step):
     """Where Python looks for signals: as a call of C ends, and as a function begins. Where the device
@@ -630,6 +642,7 @@ def detector(monkeypatch):
     return device
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("waits", ["for both", "not for the user", "not for the device"])
 def test_there_are_no_races(monkeypatch, waits, detector):
     device = detector
@@ -650,6 +663,7 @@ def test_there_are_no_races(monkeypatch, waits, detector):
     assert (device.races == []) is (waits == "for both")
 
 
+@pytest.mark.compilers
 @pytest.mark.parametrize("shapes", ["sampled", "fixed"])
 def test_rows_that_are_read_again_are_in_order(detector, shapes):
     graph = make_graph()
@@ -695,6 +709,7 @@ def test_a_graph_that_is_damaged_is_told_as_by_the_cpu():
         read(loader, 1)
 
 
+@pytest.mark.compilers
 @pytest.mark.parametrize("there", [True, False])
 def test_two_loaders_of_one_graph(there):
     """As for training and validation: one table of vertices, one stream, batches in turn."""
@@ -737,6 +752,7 @@ class Skipping(HostAccelerator):
         return lambda: None if self.skips else work()
 
 
+@pytest.mark.compilers
 def test_a_batch_makes_few_calls_and_launches_nothing_by_itself():
     """Calls that its replay makes under Triton's interpreter are left out; see
     ``benchmarks/gpu_host.py``."""
@@ -761,6 +777,7 @@ def test_batches_without_fields():
     assert made_of(loader)[1] >= 4
 
 
+@pytest.mark.compilers
 @settings(max_examples=6)
 @given(
     graph=graphs(),
@@ -805,6 +822,7 @@ def test_fixed_shapes_equal_the_cpu(graph, fanouts, dtype, label, cache, prefetc
     loader.close()
 
 
+@pytest.mark.compilers
 def test_fixed_shapes_are_one_launch():
     graph = make_graph()
     options = {"shapes": "fixed", "prefetch": 0}
@@ -815,6 +833,7 @@ def test_fixed_shapes_are_one_launch():
     loader.close()
 
 
+@pytest.mark.compilers
 def test_a_field_written_meanwhile_is_padded_again():
     graph = make_graph()
     device = HostAccelerator()
@@ -860,6 +879,7 @@ def test_what_is_made_kernel_by_kernel_and_why(options, reason):
     assert f"; batches are made kernel by kernel: {reason}" in loader.sampling_placement
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("there", [True, False])
 @pytest.mark.parametrize("shapes", ["sampled", "fixed"])
 def test_the_plan_says_what_batches_take(there, shapes):

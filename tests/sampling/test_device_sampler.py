@@ -11,6 +11,7 @@ import torch
 from device_batches import assert_drawn_alike, assert_same, assert_same_subgraph, graphs
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiers import examples
 
 from pagraph import CSC, FormatError, Graph, NeighborSampler
 from pagraph.accelerator import HostAccelerator, OutOfMemory, accelerator_for
@@ -43,8 +44,9 @@ def read_only(tensor, folder):
         return torch.from_numpy(array)
 
 
+@pytest.mark.compilers
 @interpreted
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 @given(
     graph=graphs(),
     kind=kinds,
@@ -70,8 +72,9 @@ def test_equals_the_cpu(
     assert_drawn_alike(graph, sampler, batches, same, budget=budget, size_first=size_first)
 
 
+@pytest.mark.compilers
 @interpreted
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(
     graph=graphs(),
     kind=kinds,
@@ -119,6 +122,7 @@ def test_what_cannot_be_recorded_is_launched_kernel_by_kernel(at):
         assert_same(on_device.sample(seeds, key).batch, sampler.sample(graph, seeds, key))
 
 
+@pytest.mark.every
 @interpreted
 @pytest.mark.parametrize("fanout", [5, 31, 64, 127, 128])
 @pytest.mark.parametrize("replace", [False, True])
@@ -143,6 +147,7 @@ def test_several_programs():
         assert_same(batch, sampler.sample(graph, seeds, 3))
 
 
+@pytest.mark.compilers
 @interpreted
 @pytest.mark.parametrize("name", ["facebook-pages", "soc-slashdot0902"])
 def test_a_real_graph(data_folder, name):
@@ -393,6 +398,7 @@ class TestDamage:
             indices[indptr[20] : indptr[22]] = -1
         return Graph(CSC(indptr, indices, 60))
 
+    @pytest.mark.every
     @interpreted
     @pytest.mark.parametrize(
         "where",

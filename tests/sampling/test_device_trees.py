@@ -16,6 +16,7 @@ from device_batches import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_device_types import fanouts_of, seeds_of
+from tiers import examples
 
 from pagraph import FormatError, Graph, NeighborSampler
 from pagraph.accelerator import HostAccelerator, accelerator_for
@@ -37,7 +38,7 @@ def assert_same_trees(batch, expected):
 
 
 @interpreted
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(
     graph=typed_graphs(),
     replace=st.booleans(),
@@ -88,7 +89,7 @@ def timed_graphs(draw):
 
 
 @interpreted
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(
     timed=timed_graphs(),
     replace=st.booleans(),
@@ -140,7 +141,7 @@ def weighted_graphs(draw):
 
 @interpreted
 @pytest.mark.parametrize("kind", ["blocks", "subgraph", "trees"])
-@settings(max_examples=15)
+@settings(max_examples=examples(15))
 @given(
     graph=weighted_graphs(),
     replace=st.booleans(),

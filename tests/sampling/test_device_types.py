@@ -10,6 +10,7 @@ from device_batches import (
 )
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from tiers import examples
 
 from pagraph import FormatError, NeighborSampler
 from pagraph.accelerator import HostAccelerator
@@ -53,7 +54,7 @@ def seeds_of(data, graph, dtype, counts=None):
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=["blocks", "subgraph"])
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     graph=typed_graphs(),
     replace=st.booleans(),
@@ -73,7 +74,7 @@ def test_equals_the_cpu(kind, graph, replace, keys, dtype, size_first, budget, d
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=["blocks", "subgraph"])
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(
     graph=typed_graphs(),
     replace=st.booleans(),

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from plain_sampler import pick as plain_pick
 from plain_sampler import sample as plain_sample
+from tiers import examples
 
 from pagraph.accelerator import HostAccelerator
 from pagraph.accelerator.triton_kernels import launch
@@ -200,7 +201,7 @@ keys = st.integers(0, 2**64 - 1)
 
 
 @pytest.mark.parametrize("kernel", ["pick_distinct", "pick_repeated"])
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(
     data=st.data(),
     degrees=degree_lists,
@@ -224,7 +225,7 @@ def test_picks(kernel, data, degrees, dtypes, fanout, key, block):
     p.check()
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(
     data=st.data(),
     degrees=degree_lists,
@@ -267,7 +268,7 @@ def test_sources_outside_the_graph_are_not_looked_up(bad):
     assert (places.tolist(), flags.tolist()) == ([1, -1, 3, -1], [1, 0, 1, 0])
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(
     known=st.integers(0, 10),
     neighbors=st.lists(st.integers(0, 19), max_size=40),

@@ -9,6 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
+from tiers import examples
 
 from pagraph import CSC, Graph, NeighborSampler
 from pagraph.ranking.presample import count_accesses
@@ -56,7 +57,7 @@ def graphs(draw):
     return num_src, num_dst, [e[0] for e in edges], [e[1] for e in edges]
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(
     graphs(),
     KINDS,

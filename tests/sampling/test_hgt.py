@@ -13,6 +13,7 @@ from plain_sampler import MASK, A, pick
 from plain_subgraph import all_among, edge_id
 from plain_weighted import unit
 from scipy import stats
+from tiers import examples
 
 from pagraph import CSC, FormatError, Graph
 from pagraph.sampling import HGTSampler
@@ -78,7 +79,7 @@ SIZES = st.one_of(
 )
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(
     graph=typed_graphs(),
     sizes=st.lists(SIZES, max_size=3),
@@ -107,7 +108,7 @@ def test_equals_the_plain_reference(graph, sizes, key, data):
         assert found.hop_ends == [0]
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(graph=typed_graphs(), most=st.integers(1, 60), key=st.integers(0, 2**64 - 1))
 def test_of_many_edges_some_are_looked_at(graph, most, key):
     seeds = {t: torch.arange(min(2, graph.num_nodes_of(t))) for t in "ab"}

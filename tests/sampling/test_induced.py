@@ -5,6 +5,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiers import examples
 
 from pagraph import CSC, Graph
 from pagraph.errors import FormatError
@@ -50,7 +51,7 @@ def as_tuples(edges):
     ]
 
 
-@settings(max_examples=90, deadline=None)
+@settings(max_examples=examples(90), deadline=None)
 @given(
     st.data(),
     st.integers(1, 12),
@@ -93,7 +94,7 @@ def check_all_edges(data, count, dtype, wide):
         assert torch.equal(turned.edge_ids, edges.edge_ids)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.data())
 def test_several_types(data):
     counts = {t: data.draw(st.integers(0, 8)) for t in "ab"}
@@ -179,7 +180,7 @@ def test_a_vertex_outside_the_graph():
         induced_subgraph(Graph.from_coo([0], [1]), torch.tensor([2]))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.data(), st.integers(1, 10), st.booleans())
 def test_clusters_are_their_vertices(data, count, ordered):
     graph = Graph.from_coo(*data.draw(ends(count, count)), count)

@@ -6,6 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_induced import TYPES, as_tuples, ends, plain_induced
+from tiers import examples
 
 from pagraph import CSC, Graph
 from pagraph.ranking.presample import count_accesses
@@ -17,7 +18,7 @@ from pagraph.sampling.induced import InducedBatches
 EDGE = ("_N", "_E", "_N")
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     st.data(),
     st.integers(1, 12),
@@ -53,7 +54,7 @@ def test_vertices_of_the_blocks_and_all_edges_but_the_excluded(data, count, fano
     assert batch.edges[EDGE].edge_index.is_contiguous()
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(st.data(), st.sampled_from(["in", "out"]))
 def test_several_types_with_edges_excluded_of_one(data, edge_dir):
     counts = {"a": 7, "b": 5}

@@ -10,6 +10,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiers import examples
 
 from pagraph import CSC, FormatError, Graph, NeighborSampler
 from pagraph.sampling import LaborSampler
@@ -62,7 +63,7 @@ def digest(batch):
     return h.hexdigest()[:16]
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(
     graph=graphs(),
     fanouts=st.lists(st.sampled_from([-1, 1, 2, 3, 10]), min_size=1, max_size=3),

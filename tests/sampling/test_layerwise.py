@@ -12,6 +12,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiers import examples
 
 from pagraph import CSC, FormatError, Graph
 from pagraph.sampling import LaborSampler, LayerSampler
@@ -88,7 +89,7 @@ def digest(batch):
     return h.hexdigest()[:16]
 
 
-@settings(max_examples=120)
+@settings(max_examples=examples(120))
 @given(
     graph=graphs(),
     sizes=st.lists(st.sampled_from([1, 2, 3, 5, 9, 100]), min_size=1, max_size=3),

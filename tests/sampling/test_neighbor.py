@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from plain_sampler import sample as plain_sample
 from scipy import stats
+from tiers import examples
 
 from pagraph import CSC, FormatError, Graph, NeighborSampler
 from pagraph.seeds import derive_key
@@ -45,7 +46,7 @@ def digest(batch):
     return h.hexdigest()[:16]
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(
     graph=graphs(),
     fanouts=st.lists(st.sampled_from([-1, 1, 2, 3, 7, 70]), min_size=1, max_size=3),
@@ -89,7 +90,7 @@ def test_many_draws_pick_what_the_scan_would(fanout):
     assert batch.blocks[0].indptr.tolist() == [0, fanout, 2 * fanout, 2 * fanout]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     graph=graphs(max_nodes=15),
     fanout=st.sampled_from([-1, 1, 3]),

@@ -5,6 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_uniform_batch import graphs
+from tiers import examples
 
 from pagraph import Graph, NeighborSampler
 from pagraph.engine.block_source import sizes_of
@@ -48,7 +49,7 @@ def edges_of(block):
 
 
 @given(st.data(), graphs(), st.sampled_from([torch.int32, torch.int64]))
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 def test_blocks(data, graph, dtype):
     ids = st.lists(st.integers(0, graph.num_nodes - 1), min_size=1, max_size=6)
     seeds = torch.tensor(data.draw(ids), dtype=dtype)
@@ -79,7 +80,7 @@ def test_blocks(data, graph, dtype):
 
 
 @given(st.data(), graphs())
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 def test_subgraphs(data, graph):
     ids = st.lists(st.integers(0, graph.num_nodes - 1), min_size=1, max_size=6)
     fanouts = data.draw(st.lists(st.sampled_from([0, 2, -1]), max_size=3))
@@ -108,7 +109,7 @@ def test_subgraphs(data, graph):
 
 
 @given(st.data(), graphs())
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 def test_the_largest_size_has_room_for_every_batch(data, graph):
     ids = st.lists(st.integers(0, graph.num_nodes - 1), min_size=1, max_size=8)
     seeds = torch.tensor(data.draw(ids))  # repeated ones draw for themselves

@@ -6,6 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
+from tiers import examples
 
 from pagraph import Graph
 from pagraph.sampling import SaintSampler
@@ -100,7 +101,7 @@ def test_roots_of_walks_are_uniform_and_walks_follow_edges():
             assert found in edges or found[::-1] in edges
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     st.data(),
     st.integers(1, 15),

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from plain_sampler import pick
 from plain_subgraph import sample as plain_sample
 from scipy import stats
+from tiers import examples
 
 from pagraph import CSC, FormatError, Graph
 from pagraph.ranking.presample import most_repeats
@@ -50,7 +51,7 @@ def graphs(draw):
     return Graph(csc, n)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     graph=graphs(),
     depth=st.integers(0, 3),

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from plain_subgraph import sample as plain_sample
 from scipy import stats
+from tiers import examples
 
 from pagraph import CSC, FormatError, Graph
 from pagraph.sampling import SubgraphSampler
@@ -84,7 +85,7 @@ def check(batch, expected, dtype, *, disjoint):
         assert batch.trees is None
 
 
-@settings(max_examples=120)
+@settings(max_examples=examples(120))
 @given(
     graph=single_graphs(),
     wide=st.booleans(),
@@ -111,7 +112,7 @@ def typed_fanouts():
     return st.lists(st.one_of(st.sampled_from([-1, 0, 1, 2, 5]), by_type), max_size=3)
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(
     graph=typed_graphs(),
     fanouts=typed_fanouts(),
@@ -144,7 +145,7 @@ def weighted_graphs(draw):
     return Graph(graph.csc, graph.num_nodes, edata={"w": values}), {EDGE: in_order.tolist()}
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     weighted=weighted_graphs(),
     fanouts=st.lists(st.sampled_from([-1, 1, 2, 70]), min_size=1, max_size=3),
@@ -162,7 +163,7 @@ def test_weighted_draws_equal_the_plain_reference(weighted, fanouts, kind, key, 
     check(batch, expected, torch.int64, disjoint="disjoint" in kind)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     weighted=weighted_graphs(),
     fanout=st.sampled_from([-1, 1, 2, 3, 70]),

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from plain_temporal import sample as plain_sample
 from scipy import stats
+from tiers import examples
 
 from pagraph import CSC, Graph
 from pagraph.sampling import SubgraphSampler
@@ -91,7 +92,7 @@ def check(batch, expected):
     assert {e: s.hop_ends for e, s in batch.edges.items()} == expected.edge_ends
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(
     made=single_graphs(),
     fanouts=st.lists(st.sampled_from([-1, -1, 0, 1, 2, 3, 7, 70]), max_size=3),
@@ -113,7 +114,7 @@ def test_equals_the_plain_reference(made, fanouts, kind, window, key, data):
     )
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(made=typed_graphs(), kind=KINDS, key=KEYS, data=st.data())
 def test_equals_the_plain_reference_over_types(made, kind, key, data):
     """Edge types without times are drawn from uniformly; seeds of several types make trees in the

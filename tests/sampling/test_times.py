@@ -10,6 +10,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiers import examples
 
 from pagraph import CSC, FormatError
 from pagraph.sampling.hop import Hop, Scratch
@@ -54,7 +55,7 @@ def check_order(csc, in_order, times):
         assert torch.equal(times.in_order(csc).indices, csc.indices[expected])
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(
     num_nodes=st.sampled_from([1, 2, 5]),  # rows of one to a hundred edges
     values=st.lists(st.integers(-3, 100), max_size=110),
@@ -88,7 +89,7 @@ def test_large_times_and_long_rows():
     check_order(csc, values, edge_times(csc, values))
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(data=st.data())
 def test_edges_up_to_a_time_are_counted(data):
     """Against numpy's search: blocks at the ends, rows within one and over many, equal times."""

@@ -10,6 +10,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiers import examples
 
 from pagraph import CSC, FormatError, Graph
 from pagraph.sampling import SubgraphSampler, subgraph_sampler, tree_batch
@@ -110,7 +111,7 @@ def give_weights(graph, rng, data):
             graph.set_field("p", torch.from_numpy(values).to(dtype), edge_type=etype)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(data=st.data())
 def test_the_same_bits_as_hop_by_hop(data):
     graph, scale = data.draw(graphs())

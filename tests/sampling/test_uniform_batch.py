@@ -11,6 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from plain_sampler import pick as plain_pick
+from tiers import examples
 
 from pagraph import CSC, FormatError, Graph, NeighborSampler
 from pagraph.sampling import SubgraphSampler, uniform_batch
@@ -71,7 +72,7 @@ def flat(value):
     return value
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     graph=graphs(),
     fanouts=st.lists(st.sampled_from([1, 2, 3, 7, 66, 80]), min_size=1, max_size=3),
@@ -141,7 +142,7 @@ def numbered(*, by_places):
         uniform_batch._Layout.of.cache_clear()
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     graph=typed_graphs(),
     once=st.booleans(),
@@ -196,7 +197,7 @@ def give_weights(graph, data):
             graph.set_field("w", torch.from_numpy(values).to(dtype), edge_type=etype)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(
     graph=st.one_of(graphs(), typed_graphs()),
     once=st.booleans(),

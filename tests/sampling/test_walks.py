@@ -10,6 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
+from tiers import examples
 
 from pagraph import CSC, Graph
 from pagraph.errors import FormatError
@@ -34,7 +35,7 @@ def graphs(draw):
     return graph
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     graph=graphs(),
     steps=st.integers(1, 7),
@@ -63,7 +64,7 @@ def test_equals_the_plain_reference(graph, steps, law, prob, end_prob, stay, key
     assert got.edges.tolist() == [[-1 if e < 0 else int(ids[e]) for e in row] for row in edges]
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(graph=graphs())
 def test_ascending_rows_are_the_same_edges(graph):
     csc = graph.csc
@@ -307,7 +308,7 @@ def test_bad_starts_and_graphs():
         RandomWalks([("a", "from", "b")]).sample(bipartite, torch.tensor([0]))
 
 
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 @given(
     # 64 visits and fewer are counted in another way.
     per_start=st.integers(1, 6) | st.sampled_from([16, 17, 40]),

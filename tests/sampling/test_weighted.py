@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from plain_weighted import graph_of, rows_of
 from plain_weighted import sample as plain_sample
+from tiers import examples
 
 from pagraph import CSC, Graph, NeighborSampler
 from pagraph.datasets import rmat
@@ -55,7 +56,7 @@ def weighted_graphs(draw):
     return graph_of(degrees, weights.astype(draw(st.sampled_from([np.float32, np.float64]))), order)
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(
     graph=weighted_graphs(),
     fanout=st.sampled_from([-1, 1, 2, 5, 10, 16, 40, 64, 65, 150]),

@@ -10,6 +10,7 @@ import torch
 from exact_times import FLOATS, INTEGERS, WINDOWS, exact, times, within
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiers import examples
 
 from pagraph import CSC, Graph
 from pagraph.ranking.presample import count_accesses
@@ -30,7 +31,7 @@ EDGE = ("_N", "_E", "_N")
 
 
 @pytest.mark.parametrize("dtype", [*INTEGERS, *FLOATS], ids=str)
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(data=st.data())
 def test_ticks_have_the_order_of_the_times(dtype, data):
     values = data.draw(times(data.draw(st.integers(0, 12)), [dtype]))
@@ -48,7 +49,7 @@ def test_ticks_have_the_order_of_the_times(dtype, data):
 
 
 @pytest.mark.parametrize("kind", [INTEGERS, FLOATS], ids=["integers", "floats"])
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(
     data=st.data(),
     window=st.one_of(WINDOWS, st.floats(min_value=0, exclude_min=True, allow_infinity=False)),

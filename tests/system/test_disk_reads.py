@@ -11,6 +11,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiers import examples
 
 from pagraph.errors import FormatError, PipelineError
 from pagraph.graph.mapped import map_npy
@@ -48,7 +49,7 @@ def expected(values, rows, offset, stride, row_bytes):
 
 
 @pytest.mark.parametrize(("way", "direct"), KINDS)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(data=st.data())
 def test_every_way_reads_what_numpy_reads(content, way, direct, data):
     path, values = content
@@ -221,7 +222,7 @@ def test_refused_arguments(content):
         reader.read(np.arange(1), out)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(
     wanted=st.sets(st.integers(0, 400), min_size=1),
     place=st.tuples(st.integers(0, 3000), st.integers(0, 700), st.integers(1, 9000)),

@@ -12,6 +12,7 @@ import torch
 from fresh_processes import HANGING
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tiers import examples
 
 from pagraph.graph import _csc
 from pagraph.graph.mapped import MappedFile, map_npy
@@ -41,7 +42,7 @@ def plain_pages(base, stride, limit, starts, lengths):
     return found
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(
     runs=RUNS,
     base=st.integers(0, 3 * PAGE),
@@ -92,7 +93,9 @@ def in_memory(file):
 
 
 @settings(
-    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=examples(25),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(
     runs=st.lists(st.tuples(st.integers(0, 65_000), st.integers(1, 3000)), min_size=1, max_size=10),
@@ -137,7 +140,7 @@ OFFSETS = st.lists(st.integers(0, 40), max_size=40).map(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(
     indptr=OFFSETS,
     picks=st.sampled_from([1.0, 3.0, float("inf")]),
@@ -168,7 +171,7 @@ def test_expected_reads_of_pages(indptr, picks, before, per_page, named):
     np.testing.assert_allclose(got, edges, rtol=1e-6)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(indptr=OFFSETS.filter(lambda p: p[-1] > 0), length=st.sampled_from([1, 2, 16]))
 def test_the_rows_of_edges(indptr, length):
     positions = np.arange(indptr[-1])

@@ -10,6 +10,7 @@ import torch
 from fresh_processes import forked_python
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiers import examples
 from torch import nn
 
 import pagraph.train.inference as module
@@ -113,7 +114,7 @@ def at_once(face, graph, layers):
 
 
 @pytest.mark.parametrize("face", FACES)
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(graph=graphs(), computed=st.integers(1, 3000))
 def test_equals_one_pass_over_the_whole_graph(face, graph, computed):
     torch.manual_seed(0)
@@ -131,7 +132,7 @@ def mapped_graphs(draw):
     return graph, draw(st.integers(0, 400))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(given_graph=mapped_graphs())
 def test_windows_hold_what_their_vertices_need(given_graph, tmp_path_factory):
     graph, room = given_graph

@@ -73,7 +73,7 @@ def test_two_machines_train_with_the_parts_that_were_copied(
                 text=True,
             )
         )
-    found = ended(processes, 200)
+    found = ended(processes)
     for out, error, code in found:
         assert code == 0, out + error
     (first, _, _), (second, _, _) = found

@@ -8,6 +8,7 @@ from community import community_graph
 from faces import NAMES, all_frameworks
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiers import examples
 
 from pagraph import Graph
 from pagraph.datasets import open_graph, write_graph
@@ -55,7 +56,7 @@ def graphs(draw):
 
 
 @pytest.mark.parametrize("model", ["sage", "gcn"])
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(graph=graphs())
 def test_held_out_links_have_no_edge_left_in_either_direction(model, graph):
     task = make_link_task(graph, TrainOptions(model=model, **QUICK))

@@ -6,6 +6,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiers import examples
 
 from pagraph import CSC, Graph
 from pagraph.datasets import write_graph
@@ -63,7 +64,7 @@ def edges(graph):
 
 
 class TestSums:
-    @settings(max_examples=60)
+    @settings(max_examples=examples(60))
     @given(case=cases())
     def test_means(self, room, case):
         graph, rows, targets = case
@@ -75,7 +76,7 @@ class TestSums:
         got = received(graph, rows, targets, room=room)
         torch.testing.assert_close(got, want[targets], rtol=1e-5, atol=1e-5)
 
-    @settings(max_examples=60)
+    @settings(max_examples=examples(60))
     @given(case=cases(), more=st.integers(0, 3))
     def test_gcn_has_one_self_loop_and_makes_up_for_edges_that_are_missing(self, room, case, more):
         graph, rows, targets = case
@@ -93,7 +94,7 @@ class TestSums:
         got = received(graph, rows, targets, norm, room=room)
         torch.testing.assert_close(got, want[targets], rtol=1e-4, atol=1e-5)
 
-    @settings(max_examples=60)
+    @settings(max_examples=examples(60))
     @given(case=cases(), heads=st.integers(1, 3), scale=st.sampled_from([1.0, 50.0]))
     def test_attention_to_neighbours_and_itself_once(self, room, case, heads, scale):
         graph, rows, targets = case
@@ -159,7 +160,7 @@ def test_edges_on_disk_come_to_the_same_bits(tmp_path, monkeypatch):
     ]
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(case=cases(), hops=st.integers(1, 3))
 def test_what_outputs_need(case, hops):
     graph, _, targets = case
@@ -175,7 +176,7 @@ def test_what_outputs_need(case, hops):
         assert [some.tolist() for some in got] == [sorted(some) for some in want]
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     marked=st.lists(st.booleans(), min_size=1, max_size=30),
     places=st.integers(1, 9),

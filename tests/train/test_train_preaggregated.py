@@ -5,6 +5,7 @@ import torch
 from faces import NAMES, sampled
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiers import examples
 
 from pagraph import Graph
 from pagraph.datasets import open_graph
@@ -51,7 +52,7 @@ def scores(framework, task, model, seeds):
 
 @pytest.mark.parametrize("kind", NAMES)
 @pytest.mark.parametrize("name", MODELS)
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(graph=graphs(), row_normalize=st.booleans(), layers=st.integers(2, 3))
 def test_the_same_parameters_give_the_same_scores(name, kind, graph, row_normalize, layers):
     framework = framework_of(kind)

@@ -1,0 +1,47 @@
+"""The two tiers of the tests: what ``make test`` runs, and what ``make test-all`` adds.
+
+``make test`` holds every promise once. A test is in the second tier if a marker says that it needs
+one of :data:`SECOND_TIER`.
+"""
+
+import hypothesis
+
+SECOND_TIER = {
+    "attack": "random attacks, interrupts, kills and full disks",
+    "clients": "libraries that use ours: Lightning, accelerate, RelBench, DistDGL",
+    "compilers": "Triton's interpreter or compiler over many settings, mypy, or a build of the package",
+    "learning": "training until something is learned",
+    "many": "many cases at once, so that it takes seconds",
+    "memory": "the memory of a process of its own, or files above 100 MB",
+    "pages": "all commands of a page, an example or a notebook",
+    "processes": "several processes that train, or a new interpreter for each case",
+    "server": "a database server",
+    "statistics": "many batches, for a distribution or an expectation",
+}
+"""Marker to what a test with it needs."""
+
+EVERY = "every"
+"""Marker of a test with parameters whose first case is in the first tier, and all others in the
+second."""
+
+# Speed is measured in benchmarks/, never here: the first call of a kernel may compile it.
+hypothesis.settings.register_profile("all", deadline=None)
+hypothesis.settings.register_profile("first", deadline=None, max_examples=20)
+
+
+def examples(count: int) -> int:
+    """How many examples Hypothesis draws, of ``count`` in the second tier."""
+    return max(5, count * hypothesis.settings.default.max_examples // 100)
+
+
+def in_second_tier(items) -> list:
+    """Those of the collected tests that the first tier leaves out."""
+    found, seen = [], set()
+    for item in items:
+        names = {marker.name for marker in item.iter_markers()}
+        function = item.nodeid.partition("[")[0]
+        is_other_case = EVERY in names and function in seen
+        seen.add(function)
+        if is_other_case or not SECOND_TIER.keys().isdisjoint(names):
+            found.append(item)
+    return found
