@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import logging
 import os
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+from ._streams import say
 
 _log = logging.getLogger("pagraph")
 
@@ -83,4 +84,4 @@ def _say_if_long(under_way: int) -> None:
     _log.info(NOTICE.removeprefix("pagraph: "))
     # On stderr, where users look. PAGRAPH_QUIET is for programs whose stderr is parsed.
     if not os.environ.get("PAGRAPH_QUIET"):
-        sys.stderr.write(NOTICE + "\n")
+        say(NOTICE)
