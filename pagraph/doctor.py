@@ -217,23 +217,18 @@ def _file_reads(found: Diagnosis) -> dict[str, str]:
 
 
 def _kernels(found: Diagnosis) -> dict[str, str]:
-    from ._jit import NOT_KEPT, cache_state
+    from ._kernel_folder import kernel_folder
 
-    folder, kept, compiled = cache_state()
-    if not kept:
+    folder = kernel_folder()
+    why = _without_home(folder.why_not_kept())
+    if why:
         found.findings.append(
-            f"compiled kernels are not kept, so that each process compiles them again: {NOT_KEPT}"
+            f"compiled kernels are not kept, so that each process compiles them again: {why}"
         )
-    if not folder:
-        shown = "none"
-    elif kept:
-        shown = _without_home(folder)
-    else:  # its name changes with each process
-        shown = "a temporary folder"
     return {
-        "folder": shown,
-        "kept": "yes, private and writable" if kept else "no",
-        "compiled": f"{compiled} kernels",
+        "folder": _without_home(folder.path) or "none",
+        "kept": "no" if why else "yes, private and writable",
+        "compiled": f"{folder.count()} kernels",
     }
 
 

@@ -11,7 +11,7 @@ import torch
 from click.testing import CliRunner
 
 import pagraph
-from pagraph import _jit, doctor
+from pagraph import _kernel_folder, doctor
 from pagraph.cli import main
 from pagraph.doctor import Diagnosis, diagnose, measure_disk
 
@@ -82,7 +82,8 @@ def test_findings_come_first():
 
 
 def test_what_is_to_mend(monkeypatch):
-    monkeypatch.setattr(_jit, "_temporary", [_jit._CACHE_DIR])
+    nowhere = _kernel_folder.KernelFolder("", ("others may write to ~",))
+    monkeypatch.setattr(_kernel_folder, "kernel_folder", lambda: nowhere)
     monkeypatch.setattr(doctor, "host_available", lambda: 1 << 20)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 10_000)
     found = diagnose()
@@ -93,7 +94,8 @@ def test_what_is_to_mend(monkeypatch):
         "OMP_NUM_THREADS="
         f"{len(os.sched_getaffinity(0))}",
     ]
-    assert found.sections["compiled kernels"]["folder"] == "a temporary folder"
+    kernels = {"folder": "none", "kept": "no", "compiled": "0 kernels"}
+    assert found.sections["compiled kernels"] == kernels
 
 
 def test_names_no_home(whole):
