@@ -23,6 +23,7 @@ from numba.np import arrayobj
 from ._compiling import compiling
 from ._kernel_folder import kernel_folder
 from ._postponed import collection_later, signals_later
+from .errors import PaGraphError
 
 _FOLDER = kernel_folder()
 if _FOLDER.warning:
@@ -50,6 +51,18 @@ def inlined(function: Callable[..., Any]) -> Callable[..., Any]:
     return jitted
 
 
+def check_compiler() -> None:
+    """Check that numba compiles at all.
+
+    Raises:
+        PaGraphError: It is turned off.
+    """
+    if numba.config.DISABLE_JIT:
+        raise PaGraphError(
+            "NUMBA_DISABLE_JIT must be 0: pagraph's kernels run only compiled, got 1"
+        )
+
+
 # numba makes folders and files with the umask, which belongs to the whole process and is not
 # changed here. Ours are private whatever it is.
 def _make_folder_of(function: Callable[..., Any]) -> None:
@@ -74,6 +87,7 @@ def _new_private_file(path: str) -> Iterator[IO[bytes]]:
 
 
 def _compiled(function: Callable[..., Any], *, allocates: bool) -> Callable[..., Any]:
+    check_compiler()
     before = numba.config.CACHE_DIR
     # numba reads it only while decorating, so it is restored for other libraries.
     numba.config.CACHE_DIR = _CACHE_DIR

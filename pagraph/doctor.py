@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from . import __version__
-from .errors import MissingDependencyError
+from .errors import PaGraphError
 from .system.memory import file_system_of, host_available, host_limit, host_total
 from .system.units import bytes_text
 
@@ -121,8 +121,8 @@ def diagnose(disk: Path | None = None) -> Diagnosis:
 
 def _line(error: Exception) -> str:
     text = " ".join(str(error).split()) or type(error).__name__
-    # Our own message says what to install. A broken package's error needs its type.
-    if not isinstance(error, MissingDependencyError):
+    # Our own message says what to do. A broken package's error needs its type.
+    if not isinstance(error, PaGraphError):
         text = f"{type(error).__name__}: {text}"
     return _without_home(text)[:300]
 
@@ -217,6 +217,7 @@ def _file_reads(found: Diagnosis) -> dict[str, str]:
 
 
 def _kernels(found: Diagnosis) -> dict[str, str]:
+    from ._jit import check_compiler
     from ._kernel_folder import kernel_folder
 
     folder = kernel_folder()
@@ -225,11 +226,17 @@ def _kernels(found: Diagnosis) -> dict[str, str]:
         found.findings.append(
             f"compiled kernels are not kept, so that each process compiles them again: {why}"
         )
-    return {
+    facts = {
         "folder": _without_home(folder.path) or "none",
         "kept": "no" if why else "yes, private and writable",
         "compiled": f"{folder.count()} kernels",
     }
+    try:
+        check_compiler()
+    except PaGraphError as error:
+        facts["compiler"] = "off"
+        found.findings.append(str(error))
+    return facts
 
 
 def _memory(found: Diagnosis) -> dict[str, str]:

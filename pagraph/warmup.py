@@ -85,12 +85,14 @@ def warm_up(
         MissingDependencyError: As :func:`kinds_of`.
         PaGraphError: Kernels would not be kept, a kind of loader failed, or its process died.
     """
+    from ._jit import check_compiler
     from ._kernel_folder import kernel_folder
     from .errors import PaGraphError
     from .system.checks import as_integer
     from .system.threads import usable_cpus
 
     kinds = kinds_of(faces)
+    check_compiler()
     why = kernel_folder().why_not_kept()
     if why:
         raise PaGraphError(f"compiled kernels would not be kept: {why}")

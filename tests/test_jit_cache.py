@@ -279,6 +279,14 @@ def test_a_full_disk_keeps_nothing(monkeypatch):
     assert found.why_not_kept().startswith(f"No space left on device in {found.path}; set XDG")
 
 
+def test_without_its_compiler_numba_runs_no_kernel(monkeypatch):
+    monkeypatch.setattr(_jit.numba.config, "DISABLE_JIT", 1)
+    with pytest.raises(PaGraphError, match="NUMBA_DISABLE_JIT must be 0"):
+        _jit.kernel(add_two)
+    with pytest.raises(PaGraphError, match="NUMBA_DISABLE_JIT must be 0"):
+        warmup.warm_up(["core"])
+
+
 def test_a_folder_that_numba_chooses_is_not_used(monkeypatch, tmp_path):
     """As where it cannot write to ours."""
     monkeypatch.setattr(_jit, "_CACHE_DIR", str(tmp_path / "a file"))
