@@ -4,6 +4,7 @@ import atexit
 import gc
 import sys
 
+from ._streams import fill_missing
 from .cli import main
 
 __all__ = ["program"]
@@ -11,6 +12,7 @@ __all__ = ["program"]
 
 def program() -> None:
     """Run the command line; the process does nothing else."""
+    fill_missing()
     if sys.argv[1:2] == ["import"]:
         atexit.register(_leave_garbage)
     main(prog_name="pagraph")

@@ -7,20 +7,20 @@ from __future__ import annotations
 
 import logging
 import os
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+from ._kernel_folder import kernel_folder
+from ._streams import say
 
 _log = logging.getLogger("pagraph")
 
 SAID_AFTER = 1_000_000_000
 """Nanoseconds of compiling after which the notice appears: users wonder after a second."""
 
-NOTICE = (
-    "pagraph: compiling kernels for this machine, once: some seconds; `pagraph warmup` does it "
-    "ahead"
-)
+ONE_TIME = "compiling kernels (one-time); run `pagraph warmup` to do this in advance"
+"""What is said of compiling where kernels are kept."""
 
 spans: list[tuple[int, int]] = []
 """When kernels were compiled: begins and ends by ``time.perf_counter_ns``.
@@ -80,7 +80,14 @@ def _say_if_long(under_way: int) -> None:
     if _said or under_way + sum(end - begin for begin, end in spans) < SAID_AFTER:
         return
     _said.append(True)
-    _log.info(NOTICE.removeprefix("pagraph: "))
+    words = compiling_words()
+    _log.info(words)
     # On stderr, where users look. PAGRAPH_QUIET is for programs whose stderr is parsed.
     if not os.environ.get("PAGRAPH_QUIET"):
-        sys.stderr.write(NOTICE + "\n")
+        say(f"pagraph: {words}")
+
+
+def compiling_words() -> str:
+    """That kernels are compiled, and whether the next process has to do so again."""
+    why = kernel_folder().why_not_kept()
+    return f"compiling kernels, which are not kept: {why}" if why else ONE_TIME

@@ -1,149 +1,34 @@
 """The use of numba: compiler flags, the on-disk cache of kernels, intrinsics such as prefetch."""
 
-import atexit
 import contextlib
-import hashlib
+import inspect
 import os
-import shutil
-import stat
-import sys
 import tempfile
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numba
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
-from numba.core.caching import NullCache
+from numba.core.caching import NullCache, UserProvidedCacheLocator
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler, Flags
 from numba.extending import intrinsic
 from numba.np import arrayobj
 
 from ._compiling import compiling
+from ._kernel_folder import kernel_folder
 from ._postponed import collection_later, signals_later
+from .errors import PaGraphError
 
-
-def _kernel_digest() -> str:
-    """Digest of all kernel sources, since numba does not notice changes of kernels in other
-    files."""
-    here = Path(__file__).parent
-    digest = hashlib.sha256()
-    kernels = [
-        path
-        for pattern in ("_*.py", "*/_*.py", "*/*/_*.py", "*/kernels/*.py")
-        for path in here.glob(pattern)
-    ]
-    for path in sorted(kernels):
-        if path.name != "__init__.py":
-            digest.update(path.read_bytes())
-    return digest.hexdigest()[:16]
-
-
-_temporary: list[str] = []
-
-NOT_KEPT = "there is no folder that only you may write to; set XDG_CACHE_HOME to one"
-"""Why kernels do not outlive the process, if :func:`cache_state` says so."""
-
-
-def cache_state() -> tuple[str, bool, int]:
-    """The folder of compiled kernels, whether it outlives the process, and its number of kernels.
-
-    The folder is "" if kernels are not kept.
-    """
-    if not _CACHE_DIR:
-        return "", False, 0
-    return (
-        _CACHE_DIR,
-        _CACHE_DIR not in _temporary,
-        sum(1 for _ in Path(_CACHE_DIR).glob("**/*.nbi")),
-    )
-
-
-def _cache_dir() -> str:
-    """The folder for compiled kernels; "" if there is none.
-
-    It is never inside the package, where files would survive an uninstall.
-    """
-    version = f"py{sys.version_info[0]}{sys.version_info[1]}-numba{numba.__version__}"
-    name = os.path.join("pagraph", f"{version}-{_kernel_digest()}")
-    roots = [os.environ.get("NUMBA_CACHE_DIR", ""), os.environ.get("XDG_CACHE_HOME", "")]
-    roots.append(os.path.join(os.path.expanduser("~"), ".cache"))
-    dangers: list[str] = []
-    found = next(filter(None, (_private_folder(root, name, dangers) for root in roots)), None)
-    folder = _temporary_dir() if found is None else found
-    if dangers:
-        where = f"they are in {folder} instead" if found else "each process compiles them anew"
-        warnings.warn(
-            "compiled kernels must be in a folder that nobody else may write to or rename, "
-            f"{dangers[0]}: {where}",
-            RuntimeWarning,
-            stacklevel=2,
-        )
-    return folder
-
-
-def _temporary_dir() -> str:
-    temporary = os.path.realpath(tempfile.mkdtemp(prefix="pagraph-"))
-    if _danger(temporary):
-        shutil.rmtree(temporary, ignore_errors=True)
-        return ""
-    _temporary.append(temporary)
-    atexit.register(shutil.rmtree, temporary, ignore_errors=True)
-    return temporary
-
-
-def _private_folder(root: str, name: str, dangers: list[str]) -> str | None:
-    """The folder ``name`` below ``root``, created if necessary; None if it cannot be used.
-
-    If it is unsafe, the reason is added to ``dangers``.
-    """
-    if not os.path.isabs(root):
-        return None
-    folder = os.path.realpath(os.path.join(root, name))
-    try:
-        danger = _danger(folder)
-    except OSError:
-        # A read-only file system, or a path through a file. The next root may work.
-        return None
-    if danger:
-        dangers.append(danger)
-        return None
-    return folder if os.access(folder, os.W_OK) else None
-
-
-def _danger(folder: str) -> str | None:
-    """Why others than this user and root could change a folder's content; None if they cannot.
-
-    This matters because the content is unpickled. Missing parts of the path, which has no links,
-    are created.
-    """
-    is_open = True
-    for part in [*reversed(Path(folder).parents), Path(folder)]:
-        with contextlib.suppress(FileExistsError):
-            if not part.is_dir():
-                # Part by part, because makedirs applies the mode only to the last.
-                part.mkdir(mode=0o700)
-        found = part.stat()
-        if found.st_uid not in (0, os.getuid()):
-            return f"{part} belongs to the user {found.st_uid}"
-        # With the sticky bit, others can neither rename nor replace what is not theirs.
-        if is_open and found.st_mode & 0o022 and not found.st_mode & stat.S_ISVTX:
-            return f"others may write to {part}"
-        # Everything below a folder that others cannot enter is safe.
-        is_open = is_open and bool(found.st_mode & 0o011)
-    # numba creates folders and files in it with the umask, which belongs to the whole process and
-    # is not changed here. So others must not be able to enter.
-    if found.st_mode & 0o077:
-        return f"others may enter {folder}"
-    return None
-
-
-_CACHE_DIR = _cache_dir()
+_FOLDER = kernel_folder()
+if _FOLDER.warning:
+    warnings.warn(_FOLDER.warning, RuntimeWarning, stacklevel=2)
+_CACHE_DIR = _FOLDER.path
 
 
 def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -166,11 +51,48 @@ def inlined(function: Callable[..., Any]) -> Callable[..., Any]:
     return jitted
 
 
+def check_compiler() -> None:
+    """Check that numba compiles at all.
+
+    Raises:
+        PaGraphError: It is turned off.
+    """
+    if numba.config.DISABLE_JIT:
+        raise PaGraphError(
+            "NUMBA_DISABLE_JIT must be 0: pagraph's kernels run only compiled, got 1"
+        )
+
+
+# numba makes folders and files with the umask, which belongs to the whole process and is not
+# changed here. Ours are private whatever it is.
+def _make_folder_of(function: Callable[..., Any]) -> None:
+    """Make the folder of a kernel's files before numba does."""
+    if _CACHE_DIR:
+        name = UserProvidedCacheLocator.get_suitable_cache_subpath(inspect.getfile(function))
+        with contextlib.suppress(OSError):
+            os.mkdir(os.path.join(_CACHE_DIR, name), mode=0o700)
+
+
+@contextlib.contextmanager
+def _new_private_file(path: str) -> Iterator[IO[bytes]]:
+    """numba's way to write a file, whole or not at all, but with the rights of a private one."""
+    descriptor, temporary = tempfile.mkstemp(dir=os.path.dirname(path))
+    try:
+        with open(descriptor, "wb") as file:
+            yield file
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+
+
 def _compiled(function: Callable[..., Any], *, allocates: bool) -> Callable[..., Any]:
+    check_compiler()
     before = numba.config.CACHE_DIR
     # numba reads it only while decorating, so it is restored for other libraries.
     numba.config.CACHE_DIR = _CACHE_DIR
     try:
+        _make_folder_of(function)
         compiled: Any = numba.njit(
             nogil=True, cache=bool(_CACHE_DIR), _nrt=allocates, pipeline_class=_TimedCompiler
         )(function)
@@ -178,6 +100,8 @@ def _compiled(function: Callable[..., Any], *, allocates: bool) -> Callable[...,
         numba.config.CACHE_DIR = before
     if _CACHE_DIR and not Path(compiled._cache.cache_path).is_relative_to(_CACHE_DIR):
         compiled._cache = NullCache()  # numba chose another folder, for example on a full disk
+    if not isinstance(compiled._cache, NullCache):
+        compiled._cache._cache_file._open_for_write = _new_private_file
     load = compiled.compile
 
     def load_whole(signature: Any) -> Any:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from . import __version__
-from .errors import MissingDependencyError
+from .errors import PaGraphError
 from .system.memory import file_system_of, host_available, host_limit, host_total
 from .system.units import bytes_text
 
@@ -121,8 +121,8 @@ def diagnose(disk: Path | None = None) -> Diagnosis:
 
 def _line(error: Exception) -> str:
     text = " ".join(str(error).split()) or type(error).__name__
-    # Our own message says what to install. A broken package's error needs its type.
-    if not isinstance(error, MissingDependencyError):
+    # Our own message says what to do. A broken package's error needs its type.
+    if not isinstance(error, PaGraphError):
         text = f"{type(error).__name__}: {text}"
     return _without_home(text)[:300]
 
@@ -217,24 +217,26 @@ def _file_reads(found: Diagnosis) -> dict[str, str]:
 
 
 def _kernels(found: Diagnosis) -> dict[str, str]:
-    from ._jit import NOT_KEPT, cache_state
+    from ._jit import check_compiler
+    from ._kernel_folder import kernel_folder
 
-    folder, kept, compiled = cache_state()
-    if not kept:
+    folder = kernel_folder()
+    why = _without_home(folder.why_not_kept())
+    if why:
         found.findings.append(
-            f"compiled kernels are not kept, so that each process compiles them again: {NOT_KEPT}"
+            f"compiled kernels are not kept, so that each process compiles them again: {why}"
         )
-    if not folder:
-        shown = "none"
-    elif kept:
-        shown = _without_home(folder)
-    else:  # its name changes with each process
-        shown = "a temporary folder"
-    return {
-        "folder": shown,
-        "kept": "yes, private and writable" if kept else "no",
-        "compiled": f"{compiled} kernels",
+    facts = {
+        "folder": _without_home(folder.path) or "none",
+        "kept": "no" if why else "yes, private and writable",
+        "compiled": f"{folder.count()} kernels",
     }
+    try:
+        check_compiler()
+    except PaGraphError as error:
+        facts["compiler"] = "off"
+        found.findings.append(str(error))
+    return facts
 
 
 def _memory(found: Diagnosis) -> dict[str, str]:

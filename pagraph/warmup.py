@@ -83,13 +83,19 @@ def warm_up(
     Raises:
         ValueError: A face is not one of ``FACES``, or ``jobs`` is below 1.
         MissingDependencyError: As :func:`kinds_of`.
-        PaGraphError: A kind of loader failed, or its process died.
+        PaGraphError: Kernels would not be kept, a kind of loader failed, or its process died.
     """
+    from ._jit import check_compiler
+    from ._kernel_folder import kernel_folder
     from .errors import PaGraphError
     from .system.checks import as_integer
     from .system.threads import usable_cpus
 
     kinds = kinds_of(faces)
+    check_compiler()
+    why = kernel_folder().why_not_kept()
+    if why:
+        raise PaGraphError(f"compiled kernels would not be kept: {why}")
     most = usable_cpus() if jobs is None else as_integer("jobs", jobs, least=1)
     # Not forked: a thread of the parent may hold numba's lock, which a fork would copy.
     context = multiprocessing.get_context("spawn")

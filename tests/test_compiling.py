@@ -66,8 +66,8 @@ def test_it_is_said_once_and_booked_apart(tmp_path):
     # Not a matter of speed: what was compiled would be nearly all of either.
     assert waiting < compiling and sampling < compiling
     assert second[1] == 0
-    assert said == _compiling.NOTICE + "\n"
-    assert logged == ["log: " + _compiling.NOTICE.removeprefix("pagraph: ")]
+    assert said == f"pagraph: {_compiling.ONE_TIME}\n"
+    assert logged == [f"log: {_compiling.ONE_TIME}"]
     # The next process loads what this one compiled.
     numbers, logged, said = run_first(folder)
     assert [of_loader[1] for of_loader in numbers] == [0, 0]

@@ -22,6 +22,7 @@ from typing import Any
 import click
 
 from .. import __version__
+from .._streams import discard_output, flush, say
 from ..errors import FormatError, PaGraphError
 from ..system.units import shortened
 
@@ -124,7 +125,7 @@ class _Verbs(click.Group):
             return super().main(args, prog_name, complete_var, False, **extra)
         try:
             code = super().main(args, prog_name, complete_var, False, **extra)
-            sys.stdout.flush()
+            flush()
         except Exception as error:
             code = show_error(error)
             record_error(error)
@@ -175,16 +176,16 @@ def _path_in(message: str, command: click.Command, arguments: Sequence[str]) -> 
 def show_error(error: Exception) -> int:
     """Print an error as one line, and return the exit code."""
     if os.environ.get("PAGRAPH_TRACEBACK"):
-        traceback.print_exception(error)
+        say("".join(traceback.format_exception(error)).rstrip())
     if isinstance(error, OSError) and error.errno == errno.EPIPE:
         # The reader is gone: `pagraph info | head`.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        discard_output()
         return FAILURE
     if isinstance(error, _HELP_ERRORS):
         error.show()
         return BAD_INPUT
     line, code = _error_line(error)
-    click.echo(line, err=True)
+    say(line)
     if code == INTERRUPTED:
         # Ctrl-C in the exec() of an import: `python -m` dies of SIGINT even if caught, until the
         # next exec().

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from .._streams import say
 from ..datasets.forms import database_form, import_graph, read_graph
 from ..datasets.tables.location import is_database, is_url, shown_source
 from ..system.atomic import check_absent
@@ -159,10 +160,7 @@ def command(
     click.echo(fields_line(graph, out))
     # Rows in the file's order would be silently wrong.
     if settings["relabel"] and (settings["features"] or settings["labels"]):
-        click.echo(
-            "note: rows of --features and --labels were taken in the order of the sorted ids",
-            err=True,
-        )
+        say("note: rows of --features and --labels were taken in the order of the sorted ids")
 
 
 def _only(option: str, values: Sequence[str]) -> str | None:

@@ -12,6 +12,7 @@ import click
 import torch
 from torch import Tensor
 
+from .._streams import say
 from ..datasets import open_graph
 from ..datasets.manifest import MANIFEST
 from ..errors import MissingDependencyError, PaGraphError
@@ -217,7 +218,7 @@ def divide(work: Work, out: Path, outputs: PartitionFiles, *, quiet: bool) -> No
         partition, report = work.report(graph, train, work.options.method, steps)
         work.check_parts(graph, [(part.vertices, part.edges) for part in report.parts])
         if report.advice and not quiet:
-            click.echo(report.advice, err=True)
+            say(report.advice)
     with steps("writing"), progress_bar(f"writing {out.name}") as progress:
         _write(partition, out, work, progress)
     report = replace(report, seconds=steps.seconds, memory=steps.memory)
@@ -285,7 +286,7 @@ def compare_methods(
         return
     best = min(reports, key=lambda report: report.largest)
     if best.advice:
-        click.echo(best.advice, err=True)
+        say(best.advice)
     print_comparison(reports, **shown)
 
 

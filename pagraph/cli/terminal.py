@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from .._streams import is_terminal, say
 from ..options.names import check_plot_name
 from ..system.atomic import check_writable
 from ..system.progress import Progress
@@ -38,8 +38,8 @@ def progress_bar(description: str, *, console: Console | None = None) -> Iterato
     nothing into a pipe or a log. Yields the ``progress`` that library functions take: a
     function of the work done and the total, which any thread may call.
     """
-    is_terminal = sys.stderr.isatty() if console is None else console.is_terminal
-    if not is_terminal:
+    shows_bar = is_terminal() if console is None else console.is_terminal
+    if not shows_bar:
         yield _Lines(description)
         return
     # Rich takes 50 ms to import, which only a terminal waits for.
@@ -79,7 +79,7 @@ class _Lines:
             self._shown = now
             left = round((now - self._begin) * (total - done) / done)
             text = f"{self._description}: {done / total:.0%}, {timedelta(seconds=left)} left"
-            click.echo(text, err=True)
+            say(text)
 
 
 def plain_console() -> Console:

@@ -276,7 +276,7 @@ def epoch_line(record: EpochRecord, epochs: int) -> str:
     )
     # Less would be shown as 0.00. Kernels that were compiled before take no time.
     if record.compiling_seconds >= 0.005:
-        parts.append(f"compiling kernels, once: {record.compiling_seconds:.2f} s")
+        parts.append(f"compiling kernels: {record.compiling_seconds:.2f} s")
     # None without a cache.
     if record.hit_rate is not None:
         rates = [(rank.hits or 0) / max(1, rank.asked) for rank in record.ranks]
@@ -394,7 +394,7 @@ def comparison_lines(peer: TrainResult, ours: TrainResult) -> list[str]:
     compiling = [sum(e.compiling_seconds for e in run.epochs) for run in (peer, ours)]
     if max(compiling) >= 0.0005:
         cells = [f"{seconds:.3f}" if seconds else "-" for seconds in compiling]
-        rows.append(["compiling kernels, once, s", *cells, ""])
+        rows.append(["compiling kernels, s", *cells, ""])
     for title, of in (("test", "test"), ("validation", "val")):
         now = getattr(ours.best, of)
         for name, before in getattr(peer.best, of).items():

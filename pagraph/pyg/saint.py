@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from .._streams import has_stderr
 from ..errors import FormatError
 from ..graph.graph import EDGE_TYPE, NODE_TYPE
 from ..ranking.presample import default_threads, run_tickets
@@ -350,6 +351,6 @@ def _progress(total: int | None) -> Any:
     """PyG's progress bar; hidden without ``total``."""
     from tqdm import tqdm  # type: ignore[import-untyped]  # PyG needs it
 
-    bar = tqdm(total=total, disable=total is None)
+    bar = tqdm(total=total, disable=total is None or not has_stderr())
     bar.set_description("Compute GraphSAINT normalization")
     return bar

@@ -18,8 +18,7 @@ from types import CodeType, ModuleType, TracebackType
 from typing import Any
 from zipfile import is_zipfile
 
-import click
-
+from .._streams import say
 from .replacing import Settings
 from .session import NUMBERS, Session
 from .summary import Summary, compared, write_page
@@ -108,7 +107,7 @@ def _exit_code(error: SystemExit) -> int:
         return 0
     if isinstance(error.code, int):
         return error.code
-    sys.stderr.write(f"{error.code}\n")
+    say(error.code)
     return 1
 
 
@@ -169,7 +168,7 @@ def compare_runs(count: int, settings: Settings, target: Sequence[str], report: 
                     return code
                 found.append(_read_numbers(numbers))
     table = compared(sides["theirs"], sides["ours"])
-    click.echo(f"\n{table}", err=True)
+    say(f"\n{table}")
     if report is not None:
         write_page(report, sides["ours"][-1], [sides["theirs"][-1]], table)
     return 0

@@ -14,13 +14,13 @@ import os
 import select
 import shutil
 import signal
-import sys
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from .._streams import flush, say_past_replacement
 from .frameworks import ImportHook, hook
 from .ledger import Ledger
 from .replacing import Replacer, Settings
@@ -81,9 +81,8 @@ class Session:
             if self._tracer is not None:
                 self._tracer.stop()
         own = self._ledger.snapshot()
-        for stream in (sys.stdout, sys.stderr):
-            with contextlib.suppress(Exception):
-                stream.flush()
+        with contextlib.suppress(Exception):
+            flush()
         show(self, own)
         with contextlib.suppress(OSError):
             os.write(self._done, b"x")
@@ -171,9 +170,7 @@ def show(session: Session, own: dict[str, Any] | None) -> None:
             text += f"This is rank 0 of {os.environ['WORLD_SIZE']}; the others print no table.\n"
     except Exception as error:
         text = f"\npagraph run: {type(error).__name__}: {error}\n"
-    # To the descriptor, as the script may have replaced `sys.stderr`.
-    with contextlib.suppress(OSError):
-        os.write(2, text.encode(errors="replace"))
+    say_past_replacement(text)
 
 
 def _start_witness(session: Session) -> int:

@@ -12,6 +12,7 @@ from statistics import median
 from typing import Any
 
 from .. import __version__
+from .._compiling import compiling_words
 from ..system.atomic import new_file
 from ..system.tables import Table, page_template
 from ..system.units import percent
@@ -137,10 +138,7 @@ class Summary:
                 stays = "" if key.ran == OURS else " keeps its own loader"
                 notes.append(f"{key.kind} at {key.place}{stays}: {key.why}")
         if self.compiling >= 0.005:
-            notes.append(
-                f"not counted: {self.compiling:.2f} s of compiling kernels, once on this machine; "
-                "`pagraph warmup` does it ahead"
-            )
+            notes.append(f"not counted: {self.compiling:.2f} s of {compiling_words()}")
         return notes
 
     @property

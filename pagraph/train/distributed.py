@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import os
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -17,6 +16,7 @@ from torch import Tensor, nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 from torch.nn.parallel import DistributedDataParallel
 
+from .._streams import flush
 from ..errors import PaGraphError
 from ..options.pipeline import default_workers
 from ..options.training import TIMEOUT, check_timeout
@@ -237,8 +237,7 @@ def end_process(code: int = 0) -> NoReturn:
     until the interpreter ends, even when their group was destroyed. If one of them then needs the
     interpreter, the process is aborted (torch 2.13: 1 of 24 processes that had trained well).
     """
-    sys.stdout.flush()
-    sys.stderr.flush()
+    flush()
     os._exit(code)
 
 

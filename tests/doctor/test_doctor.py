@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from fresh_processes import HANGING
 
 import pagraph
-from pagraph import _jit, doctor
+from pagraph import _jit, _kernel_folder, doctor
 from pagraph.cli import main
 from pagraph.doctor import Diagnosis, diagnose, measure_disk
 
@@ -83,18 +83,22 @@ def test_findings_come_first():
 
 
 def test_what_is_to_mend(monkeypatch):
-    monkeypatch.setattr(_jit, "_temporary", [_jit._CACHE_DIR])
+    nowhere = _kernel_folder.KernelFolder("", ("others may write to ~",))
+    monkeypatch.setattr(_kernel_folder, "kernel_folder", lambda: nowhere)
+    monkeypatch.setattr(_jit.numba.config, "DISABLE_JIT", 1)
     monkeypatch.setattr(doctor, "host_available", lambda: 1 << 20)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 10_000)
     found = diagnose()
     assert [sentence.split(",")[0] for sentence in found.findings] == [
         "compiled kernels are not kept",
+        "NUMBA_DISABLE_JIT must be 0: pagraph's kernels run only compiled",
         "only 1 MiB of memory are available",
         f"torch computes with 10000 threads on {len(os.sched_getaffinity(0))} usable cores: set "
         "OMP_NUM_THREADS="
         f"{len(os.sched_getaffinity(0))}",
     ]
-    assert found.sections["compiled kernels"]["folder"] == "a temporary folder"
+    kernels = {"folder": "none", "kept": "no", "compiled": "0 kernels", "compiler": "off"}
+    assert found.sections["compiled kernels"] == kernels
 
 
 def test_names_no_home(whole):
