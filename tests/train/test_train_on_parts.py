@@ -28,8 +28,6 @@ from pagraph.train.loop import train
 from pagraph.train.models import GAT, GCN, GraphSAGE, framework_of
 from pagraph.train.task import make_task
 
-pytestmark = pytest.mark.processes
-
 MODELS = {"gcn": GCN, "sage": GraphSAGE, "gat": GAT}
 FULL = {
     "fanout": (-1, -1),
@@ -336,6 +334,7 @@ def reports(folder, tmp_path_factory):
     return dict(zip(RUNS, json.loads(out.read_text()), strict=True))
 
 
+@pytest.mark.processes
 class TestInTwoProcesses:
     @pytest.mark.parametrize("name", ["gcn", "sage", "gat", "own", "dgl", "pyg"])
     def test_whole_batches_train_exactly_as_one_process(self, whole, reports, name):
@@ -366,6 +365,7 @@ class TestInTwoProcesses:
         assert reports["sampled"]["test_accuracy"] == pytest.approx(alone.test_accuracy, abs=0.1)
 
 
+@pytest.mark.processes
 class TestTheCommand:
     QUICK = (
         "--epochs",
