@@ -31,7 +31,7 @@ def in_first_tier(body: list[ast.stmt], inherited: frozenset[str] = frozenset())
     return found
 
 
-def tests_of_the_first_tier(path: Path) -> list[str]:
+def first_tier_of(path: Path) -> list[str]:
     body = ast.parse(path.read_text()).body
     of_module = [
         markers(node)
@@ -44,8 +44,8 @@ def tests_of_the_first_tier(path: Path) -> list[str]:
 def promises() -> list[tuple[str, list[str]]]:
     """Each promise of the design and the files or folders of its tests."""
     rows = DESIGN.read_text().partition("## Promises, and the tests")[2].splitlines()
-    found = [(row.split("|")[1].strip(), re.findall(r"`(tests/[\w/.]+)`", row)) for row in rows]
-    return [(promise, places) for promise, places in found if places]
+    found = [(row, re.findall(r"`(tests/[\w/.]+)`", row)) for row in rows]
+    return [(row.split("|")[1].strip(), places) for row, places in found if places]
 
 
 @pytest.mark.skipif(not DESIGN.is_file(), reason="needs the checkout, not only its tests")
@@ -58,7 +58,7 @@ def test_each_promise_has_a_test_in_the_first_tier():
             for place in map(ROOT.joinpath, places)
             for file in ([place] if place.is_file() else place.rglob("test_*.py"))
         ]
-        if not any(map(tests_of_the_first_tier, files)) and not NEEDS_MORE.issuperset(places):
+        if not any(map(first_tier_of, files)) and not NEEDS_MORE.issuperset(places):
             without.append(promise)
     assert without == []
 
