@@ -263,3 +263,24 @@ class TestBenchmarks:
         sums = found("preaggregation").measure(folder, "sage", (3, 2), 2)
         assert list(sums["settings"]) == SETTINGS
         assert sums["test_accuracy"] >= 0
+
+    def test_of_the_demo(self, found, monkeypatch, tmp_path, capfd):
+        from pagraph.train.models import peers
+
+        monkeypatch.setattr(sys, "executable", forked_python())
+        write_graph(sbm(300, num_features=4, seed=0), tmp_path / "graph")
+        monkeypatch.setattr(sys, "argv", ["demo", str(tmp_path / "graph"), "--epochs", "3"])
+        found("demo").main()
+        written = json.loads((tmp_path / "figures.json").read_text())
+        assert list(written["loaders"]) == [*peers()[:1], "pagraph"]
+        for figures in written["loaders"].values():
+            medians = {name: of["epoch"]["median"] for name, of in figures["settings"].items()}
+            assert list(medians) == SETTINGS
+            assert figures["epoch"]["median"] == min(medians.values())
+            assert len(figures["loading"]["runs"]) == 2  # the first epoch is not counted
+        if peers():
+            theirs, ours = written["loaders"].values()
+            ratio = theirs["epoch"]["median"] / ours["epoch"]["median"]
+            assert written["ratios"]["epoch"] == ratio
+        assert written["machine"]["torch"]
+        assert "run 2 of 2: OMP_WAIT_POLICY=passive pagraph train" in capfd.readouterr().out
