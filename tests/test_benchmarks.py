@@ -251,6 +251,7 @@ class TestBenchmarks:
                 assert {figures["batches"] for figures in loaders.values()} == {batches}
 
     def test_of_training(self, found, monkeypatch, tmp_path):
+        pytest.importorskip("pagraph.dgl", reason="needs DGL")
         monkeypatch.setattr(sys, "executable", forked_python())
         folder = tmp_path / "graph"
         write_graph(sbm(300, num_features=4, seed=0), folder)
