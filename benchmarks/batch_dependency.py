@@ -18,11 +18,6 @@ Run: ``python benchmarks/batch_dependency.py --data DATA`` (about 25 minutes, 4 
 GB of disk).
 """
 
-import os
-
-# Spinning threads would slow each other down on few cores.
-os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-
 import argparse
 import gc
 import statistics

@@ -1,22 +1,28 @@
 """Loaders that run in turn: what the benchmarks against DGL's and PyG's loaders have in common.
 
 Loaders are made once, as for training. Each runs one whole epoch per round, round after round, in
-one process, after one round that is not counted; the figure is the median over the rounds, and the
-ratio is taken against the best of the peer's loaders of the same case.
+each setting of ``OMP_WAIT_POLICY`` (``sides.py``), after one round that is not counted. The figure
+is the median over the rounds in the setting in which the loader is faster, and the ratio is taken
+against the best of the peer's loaders of the same case.
 """
 
 import argparse
+import importlib
 import time
 import warnings
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
+
+import torch
 
 import pagraph.dgl
 
 import dgl  # isort: skip
-from report import summarise  # isort: skip
+import report  # isort: skip
+from sides import Sides  # isort: skip
 
 MOST_THREADS = "pagraph, 2 threads"
 
@@ -29,20 +35,22 @@ class Case:
         loaders: Name to a function that makes a loader; those of the peer begin with its name.
         count: What a batch holds, by name, for the table; reads whatever of the batch is lazy.
         peer: Name of the library that ours are compared with.
+        torch_threads: Threads of torch's functions; 0: as many as torch takes by itself.
     """
 
     loaders: dict[str, Callable[[], Any]]
     count: Callable[[Any], dict[str, int]]
     peer: str = "dgl"
+    torch_threads: int = 0
 
 
 def arguments(description, **defaults):
-    """The command line's options, of the types of their defaults, False for a switch; rounds are
-    always one."""
+    """The command line's options, of the types of their defaults, False for a switch; rounds and
+    the folder of the result are always among them."""
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    for name, default in {**defaults, "rounds": 5}.items():
+    for name, default in {**defaults, "rounds": 5, "output": str(report.RESULTS)}.items():
         kind = (
             {"action": "store_true"}
             if default is False
@@ -50,6 +58,12 @@ def arguments(description, **defaults):
         )
         parser.add_argument(f"--{name.replace('_', '-')}", default=default, **kind)
     return parser.parse_args()
+
+
+def write(name, options, result):
+    """Write ``NAME.json`` with the options into the folder that they name."""
+    shown = {option: value for option, value in vars(options).items() if option != "output"}
+    report.write(name, {"options": shown} | result, Path(options.output))
 
 
 def loaders(graph, indices, sampler, batch_size, *, ours=None):
@@ -98,61 +112,116 @@ def read_rows(input_nodes, block, names):
     return sum(len(ids) for ids in by_type.values())
 
 
-def run(cases, rounds):
-    """Seconds and counts of every loader of every case, all in turn; case name to a result for the
-    JSON."""
-    made = {
-        key: {name: make() for name, make in case.loaders.items()} for key, case in cases.items()
-    }
-    seconds = {key: {name: [] for name in of_case} for key, of_case in made.items()}
-    counts, stages = {key: {} for key in cases}, {}
+class Turns:
+    """The loaders of a script's cases, in the process that runs them.
+
+    Args:
+        script: Name of the module whose ``cases`` makes the cases of the options, and facts of
+            what they are about.
+        options: The command line's.
+    """
+
+    def __init__(self, script, options):
+        make = importlib.import_module(script).cases
+        self._facts, self._cases = make(argparse.Namespace(**options))
+        self._torch_threads = torch.get_num_threads()
+
+    def told(self):
+        """The facts, and of each case its peer and the names of its loaders."""
+        cases = {key: (case.peer, list(case.loaders)) for key, case in self._cases.items()}
+        return {"facts": self._facts, "cases": cases}
+
+    def begin(self, cases):
+        """Make the loaders of these cases, and let go of others."""
+        self._made = {}
+        for key in cases:
+            of_case = self._cases[key].loaders
+            self._made[key] = {name: make() for name, make in of_case.items()}
+
+    def epoch(self, case, name):
+        """Seconds of an epoch, what was counted, and where our threads' time went."""
+        of_case, loader = self._cases[case], self._made[case][name]
+        torch.set_num_threads(of_case.torch_threads or self._torch_threads)
+        total = Counter()
+        begin = time.perf_counter()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # DGL's advice on CPU affinity, each epoch
+            for batch in loader:
+                total.update(of_case.count(batch))
+        seconds = time.perf_counter() - begin
+        if name.endswith("2 threads"):
+            total["stages"] = dict(loader.stats.epochs[-1].seconds)
+        return seconds, total
+
+
+def run(script, options, *, apart=False):
+    """Run every loader of a script's cases in turn, in both settings.
+
+    Args:
+        script: Path of the script; its ``cases(options)`` returns facts and cases by name.
+        options: The command line's, with ``rounds``.
+        apart: Whether the loaders of a case are made and run after those of the case before are
+            gone, and not in turn with them.
+
+    Returns:
+        The facts, and case name to a result for the JSON.
+    """
+    with Sides("contest:Turns", script=Path(script).stem, options=vars(options)) as sides:
+        told = sides.ask("told")["default"]
+        cases = told["cases"]
+        result = {}
+        for group in [[key] for key in cases] if apart else [list(cases)]:
+            sides.ask("begin", cases=group)
+            names = {key: cases[key][1] for key in group}
+            for key, loaders in _in_turn(sides, names, options.rounds).items():
+                result[key] = {"loaders": _compare(loaders, cases[key][0])}
+    return told["facts"], result
+
+
+def _in_turn(sides, names, rounds):
+    """Case to loader to its figures; the loader's last epoch says what its batches hold."""
+    seconds = {}
+    last = {}
     for round_ in range(rounds + 1):
-        for key, case in cases.items():
-            for name, loader in made[key].items():
-                took, counts[key][name] = _epoch(loader, case.count)
-                if round_:
-                    seconds[key][name].append(took)
-                if name.endswith("2 threads"):
-                    stages[key] = dict(loader.stats.epochs[-1].seconds)
-    return {
-        key: {
-            "loaders": _compare(seconds[key], counts[key], cases[key].peer),
-            "stage_seconds_of_2_threads": stages.get(key),
-        }
-        for key in cases
-    }
-
-
-def _epoch(loader, count):
-    total = Counter()
-    begin = time.perf_counter()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # DGL's advice on CPU affinity, each epoch
-        for batch in loader:
-            total.update(count(batch))
-    return time.perf_counter() - begin, dict(total)
-
-
-def _compare(seconds, counts, peer):
-    result = {name: summarise(runs) | counts[name] for name, runs in seconds.items()}
-    peers = [r["median"] for name, r in result.items() if name.startswith(peer)]
-    for r in result.values() if peers else ():
-        r[f"times_as_fast_as_{peer}"] = min(peers) / r["median"]
+        for key, loaders in names.items():
+            for name in loaders:
+                for setting, (took, total) in sides.ask("epoch", case=key, name=name).items():
+                    last[key, name, setting] = total
+                    runs = seconds.setdefault((key, name, setting), [])
+                    if round_:
+                        runs.append(took)
+    result = {key: {} for key in names}
+    for key, loaders in names.items():
+        for name in loaders:
+            of = {
+                setting: report.summarise(seconds[key, name, setting]) | last[key, name, setting]
+                for setting in sides.by_setting
+            }
+            result[key][name] = report.counted(of)
     return result
 
 
-def show(results, graph, peer="dgl"):
-    """Print one table for each case."""
+def _compare(loaders, peer):
+    """The figures with how many times as fast as the peer's best each loader is."""
+    peers = [r["median"] for name, r in loaders.items() if name.startswith(peer)]
+    for r in loaders.values() if peers else ():
+        r[f"times_as_fast_as_{peer}"] = min(peers) / r["median"]
+    return loaders
+
+
+def show(results, facts):
+    """Print one table for each case: what counts, both settings, the ratio to the best peer."""
     for key, result in results.items():
-        print(f"\n{key} ({graph.num_nodes():,} vertices, {graph.num_edges():,} edges)")
+        print(f"\n{key} {facts}")
         for name, r in result["loaders"].items():
-            times = f"{r['median']:7.3f} s  ({r['min']:.3f} to {r['max']:.3f})"
+            settings = ", ".join(f"{name} {of['median']:.3f}" for name, of in r["settings"].items())
+            ratios = (of for what, of in r.items() if what.startswith("times_as_fast"))
+            shown = "".join(f"{ratio:6.2f} x" for ratio in ratios)
             rest = (
                 f"{r['edges']:,} edges  {r['rows']:,} rows  "
                 f"{r['rows'] / max(1, r['batches']):,.0f} rows a batch"
             )
-            print(f"  {name:20s} {times}  {r[f'times_as_fast_as_{peer}']:5.2f} x  {rest}")
-        stages = {
-            stage: round(took, 3) for stage, took in result["stage_seconds_of_2_threads"].items()
-        }
-        print(f"  stages of 2 threads: {stages}")
+            print(f"  {name:22s} {r['median']:7.3f} s  ({settings}){shown}  {rest}")
+            if "stages" in r:
+                stages = {stage: round(took, 3) for stage, took in r["stages"].items()}
+                print(f"  stages: {stages}")

@@ -112,8 +112,8 @@ def train(folder, epochs, hidden):
 
 
 def main():
-    from contest import arguments
-    from report import summarise, write
+    from contest import arguments, write
+    from report import summarise
 
     options = arguments(__doc__, scale=17, epochs=4, hidden=64, quick=False)
     if options.quick:
@@ -155,10 +155,7 @@ def main():
             f" {nbytes['median'] / 1e6:13.1f} {rate:>10s} {share:12.2f}"
         )
     if not options.quick:
-        write(
-            f"dist_loaders_{options.hidden}",
-            {"options": vars(options), "link": link, "loaders": result},
-        )
+        write(f"dist_loaders_{options.hidden}", options, {"link": link, "loaders": result})
 
 
 if __name__ == "__main__":

@@ -2,8 +2,9 @@
 times compared.
 
 Each checkout runs its own ``benchmarks/NAME.py`` with its own pagraph, so that a script may use
-what only its version has; the results that lie there are put back afterwards. Of every pagraph
-loader in ``results/NAME.json`` that ``contest.run`` has timed this gives:
+what only its version has; one that is older than ``sides.py`` measures with
+``OMP_WAIT_POLICY=passive`` alone. The results that lie there are put back afterwards. Of every
+pagraph loader in ``results/NAME.json`` that ``contest.run`` has timed this gives:
 
 - "ratio": the other checkout's seconds an epoch over ours, median over the turns: above 1, ours is
   faster;
@@ -11,7 +12,7 @@ loader in ``results/NAME.json`` that ``contest.run`` has timed this gives:
   has one: what slows the machine down for a whole run drops out;
 - "ratio of fastest": of the fastest epochs of all turns, for other programs only add time.
 
-Run: ``python benchmarks/epochs_against.py ../before`` (about 4 minutes a script and turn, for both
+Run: ``python benchmarks/epochs_against.py ../before`` (about 8 minutes a script and turn, for both
 checkouts), or
 ``python benchmarks/epochs_against.py ../before dgl_loader weighted --turns 5 -- --rounds 9``.
 """
@@ -142,7 +143,8 @@ def main():
     earlier = RESULTS / "epochs_against.json"
     result = json.loads(earlier.read_text()) if earlier.exists() else {}
     # Scripts that this run leaves out keep their results, each with its revisions.
-    result.pop("machine", None)
+    for told in ("machine", "revision"):
+        result.pop(told, None)
     for name in given.names:
         runs = {of: [] for of in checkouts}
         for turn in range(given.turns):

@@ -32,9 +32,9 @@ from unittest.mock import patch
 
 import numpy as np
 import torch
-from contest import arguments
+from contest import arguments, write
 from per_batch_worker import WARM_UP, forever, time_lock
-from report import summarise, write
+from report import summarise
 from torch_geometric.data import Data, HeteroData
 
 import pagraph
@@ -299,7 +299,7 @@ def main():
     for batches in readers.values():
         batches.close()
     if not options.quick:
-        write("gpu_host", {"options": vars(options), "paths": result})
+        write("gpu_host", options, {"paths": result})
 
 
 if __name__ == "__main__":

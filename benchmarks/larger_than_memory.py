@@ -22,6 +22,9 @@ that is an eighth of the features beside the contender's interpreter, measured b
 - in_memory: ``dgl_loader.py``, ``pyg_loader.py`` and ``per_batch.py`` here and in the checkout
   before, in turn.
 
+``OMP_WAIT_POLICY`` is as users have it, for all contenders: the disk decides here, and no model
+computes.
+
 Run: ``python benchmarks/larger_than_memory.py`` (some minutes, 1 GB of disk), or with ``--large``
 the sizes of the documentation (hours, 40 GB). Run again, it goes on where it was broken off, for
 ``--minutes`` each time.
@@ -38,7 +41,7 @@ from pathlib import Path
 from disk_runs import CHECKOUT, LARGE, OVER, QUICK, Bench, Contender, OutOfTimeError, told
 from disk_verbs import billion, in_memory, reordered
 from memory_group import NoGroupError, find_hierarchy
-from report import revision, summarise, write
+from report import summarise, write
 
 AHEAD = 8
 """Batches in a window whose rows are counted."""
@@ -310,7 +313,7 @@ def main():
     settings = LARGE if options.large else QUICK
     settings = replace(settings, rounds=options.rounds or settings.rounds, all_in=options.all_in)
     options.folder.mkdir(parents=True, exist_ok=True)
-    result = {"settings": vars(settings), "limit_over_memory": OVER, "revision": revision(CHECKOUT)}
+    result = {"settings": vars(settings), "limit_over_memory": OVER}
     try:
         hierarchy = find_hierarchy()
         result["control_group"] = f"version {hierarchy.version}"

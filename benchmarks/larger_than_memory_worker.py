@@ -7,11 +7,6 @@ the pages of the structure, and the distinct rows in windows of batches, that th
 at the least.
 """
 
-import os
-
-# Spinning threads would slow all down on few cores.
-os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-
 import importlib
 import warnings
 

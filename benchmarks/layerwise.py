@@ -5,18 +5,12 @@ DGL has no such sampler; its examples write one with ``in_subgraph``, a compacti
 ``torch.multinomial``. The one here does the same with fewer steps, and runs in DGL's DataLoader.
 See contest.py for how loaders are compared.
 
-Run: ``python benchmarks/layerwise.py`` (about 10 minutes, 4 GiB of memory).
+Run: ``python benchmarks/layerwise.py`` (about 20 minutes, 8 GiB of memory).
 """
 
-import os
-
-# Spinning threads would slow both down on few cores.
-os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-
 import torch
-from contest import Case, arguments, count_nodes, loaders, run, show
-from report import write
-from rmat_graph import generate, random_ids
+from contest import Case, arguments, count_nodes, loaders, run, show, write
+from rmat_graph import generate, random_ids, size_of
 
 import pagraph.dgl
 
@@ -68,6 +62,21 @@ class Ladies(dgl.dataloading.BlockSampler):
         return result
 
 
+def cases(options):
+    """The graph's size, and cases by name."""
+    graph = generate(options.scale, options.edges, options.dim)
+    seeds = random_ids(graph.num_nodes(), options.seeds)
+    sizes = [int(size) for size in options.sizes.split(",")]
+    made = {}
+    for key, names in (("ladies", []), ("ladies_and_rows", ["feat"])):
+        theirs = Ladies(sizes, prefetch_node_feats=names)
+        ours = pagraph.dgl.LayerSampler(sizes, prefetch_node_feats=names)
+        made[key] = Case(
+            loaders(graph, seeds, theirs, options.batch_size, ours=ours), count_nodes(*names)
+        )
+    return size_of(graph), made
+
+
 def main():
     options = arguments(
         __doc__,
@@ -78,23 +87,9 @@ def main():
         batch_size=1000,
         seeds=20_000,
     )
-    graph = generate(options.scale, options.edges, options.dim)
-    seeds = random_ids(graph.num_nodes(), options.seeds)
-    sizes = [int(size) for size in options.sizes.split(",")]
-    cases = {}
-    for key, names in (("ladies", []), ("ladies_and_rows", ["feat"])):
-        theirs = Ladies(sizes, prefetch_node_feats=names)
-        ours = pagraph.dgl.LayerSampler(sizes, prefetch_node_feats=names)
-        cases[key] = Case(
-            loaders(graph, seeds, theirs, options.batch_size, ours=ours), count_nodes(*names)
-        )
-    result = run(cases, options.rounds)
-    show(result, graph)
-    write(
-        "layerwise",
-        {"options": vars(options), "vertices": graph.num_nodes(), "edges": graph.num_edges()}
-        | result,
-    )
+    facts, result = run(__file__, options)
+    show(result, facts)
+    write("layerwise", options, facts | result)
 
 
 if __name__ == "__main__":

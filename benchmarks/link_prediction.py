@@ -5,19 +5,13 @@ A batch holds edges, one random pair for each, and the sampled neighbourhood of 
 without the batch's edges and their reverses. The same without leaving them out tells what that
 costs, in percent of a batch.
 
-Run: ``python benchmarks/link_prediction.py`` (about 10 minutes, 6 GiB of memory).
+Run: ``python benchmarks/link_prediction.py`` (about 20 minutes, 12 GiB of memory).
 """
 
-import os
-
-# Spinning threads would slow both down on few cores.
-os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-
-from contest import Case, arguments, loaders, read_rows, run, show
+from contest import Case, arguments, loaders, read_rows, run, show, write
 from dgl.dataloading import NeighborSampler, as_edge_prediction_sampler
 from dgl.dataloading.negative_sampler import Uniform
-from report import write
-from rmat_graph import generate, random_ids, reverse_ids
+from rmat_graph import generate, random_ids, reverse_ids, size_of
 
 
 def count(batch):
@@ -36,10 +30,8 @@ def exclusion_cost(result):
     return {name: 100 * (with_it[name]["median"] / without[name]["median"] - 1) for name in with_it}
 
 
-def main():
-    options = arguments(
-        __doc__, scale=20, edges=10_000_000, dim=128, fanout="15,10,5", batch_size=512, seeds=20_480
-    )
+def cases(options):
+    """The graph's size, and cases by name."""
     graph = generate(options.scale, options.edges, options.dim)
     seeds = random_ids(graph.num_edges(), options.seeds)
     nodes = NeighborSampler(
@@ -54,18 +46,24 @@ def main():
         ),
         "no_exclusion": as_edge_prediction_sampler(nodes, negative_sampler=Uniform(1)),
     }
-    cases = {
+    made = {
         key: Case(loaders(graph, seeds, s, options.batch_size), count)
         for key, s in samplers.items()
     }
-    result = run(cases, options.rounds)
-    show(result, graph)
+    return size_of(graph), made
+
+
+def main():
+    options = arguments(
+        __doc__, scale=20, edges=10_000_000, dim=128, fanout="15,10,5", batch_size=512, seeds=20_480
+    )
+    facts, result = run(__file__, options)
+    show(result, facts)
     result["exclusion_percent_of_a_batch"] = exclusion_cost(result)
     print("\nexclusion costs")
     for name, percent in result["exclusion_percent_of_a_batch"].items():
         print(f"  {name:20s} {percent:6.1f} % of a batch")
-    sizes = {"vertices": graph.num_nodes(), "edges": graph.num_edges()}
-    write("link_prediction", {"options": vars(options)} | sizes | result)
+    write("link_prediction", options, facts | result)
 
 
 if __name__ == "__main__":

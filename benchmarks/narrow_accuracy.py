@@ -10,11 +10,6 @@ Run: ``python benchmarks/narrow_accuracy.py DATA``, a folder of graph folders (a
 GiB of memory).
 """
 
-import os
-
-# Spinning threads would slow each other down on few cores.
-os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-
 import argparse
 import statistics
 from pathlib import Path

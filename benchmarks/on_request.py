@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 
 import torch
-from report import revision, write
+from report import write
 
 from pagraph import Loader, NeighborSampler, pyg
 from pagraph.datasets import sbm
@@ -138,7 +138,7 @@ def main():
                 if part != "a second":
                     words.append(f"{part} p50 {of['p50']:.2f} p99 {of['p99']:.2f} ms")
             print(f"{name}, {clients} clients: {', '.join(words)}")
-    write("on_request", {"requests": options.requests, "revision": revision(HERE), **result})
+    write("on_request", {"requests": options.requests, **result})
 
 
 if __name__ == "__main__":

@@ -2,18 +2,14 @@
 ``docs/paper.md``.
 
 Hit rates and parts are counts, the same on every machine. Times are medians over rounds in which
-the ways that are compared take turns. The tables between the markers of the page are written anew
+the ways that are compared take turns; training's are those of the setting of ``OMP_WAIT_POLICY``
+with the faster epochs (``sides.py``). The tables between the markers of the page are written anew
 from ``results/paper.json`` and from the files of the benchmarks of partitioning and
 pre-aggregation; ``--tables`` does only that.
 
 Run: ``python benchmarks/paper.py FOLDER...`` (real graphs; the generated one is always there. About
 10 minutes with six folders, 4 GiB of memory, 1 GiB of disk.)
 """
-
-import os
-
-# Spinning threads would slow all down on few cores.
-os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 import argparse
 import json
@@ -23,7 +19,8 @@ import time
 from pathlib import Path
 from statistics import median
 
-from report import RESULTS, summarise, write
+from report import RESULTS, counted, summarise, write
+from sides import SETTINGS, trained
 
 from pagraph import Graph, NeighborSampler
 from pagraph.cli import main as pagraph_cli
@@ -119,24 +116,36 @@ def training(commands, folder, rounds, epochs):
         f"{epochs} --eval-every {epochs}"
     )
     ways = {"dgl": "--baseline dgl", "not_ahead": "--prefetch 0", "ahead": ""}
-    seconds = {way: {"epoch": [], "loading": [], "computing": []} for way in ways}
+    stages = ("epoch", "loading", "computing", "share")
+    seconds = {
+        way: {setting: {stage: [] for stage in stages} for setting in SETTINGS} for way in ways
+    }
     for _ in range(rounds):
         for way, option in ways.items():
-            found = commands.report(f"{common} {option}".rstrip(), folder)
-            for stage, runs in seconds[way].items():
-                runs.append(median(found[f"{stage}_seconds"][1:]))  # the first epoch compiles
-    for of_way in seconds.values():
-        of_way["share"] = [
-            loading / epoch
-            for loading, epoch in zip(of_way["loading"], of_way["epoch"], strict=True)
-        ]
-    result = {
-        way: {stage: summarise(runs) for stage, runs in of_way.items()}
-        for way, of_way in seconds.items()
-    }
+            line = f"{common} {option}".rstrip()
+            commands.shown.append(f"pagraph {line.format(folder.name)}")
+            for setting, of_setting in seconds[way].items():
+                found = trained(setting, folder, *shlex.split(line)[2:])
+                # The first epoch compiles.
+                times = {stage: median(found[f"{stage}_seconds"][1:]) for stage in stages[:3]}
+                times["share"] = times["loading"] / times["epoch"]
+                for stage, took in times.items():
+                    of_setting[stage].append(took)
+    result = {}
+    for way, of_way in seconds.items():
+        by_setting = {
+            setting: {stage: summarise(runs) for stage, runs in of_setting.items()}
+            for setting, of_setting in of_way.items()
+        }
+        result[way] = counted(by_setting, "epoch")
     ratios = {
         f"{stage}_{way}_over_dgl": summarise(
-            [a / b for a, b in zip(seconds[way][stage], seconds["dgl"][stage], strict=True)]
+            [
+                ours / theirs
+                for ours, theirs in zip(
+                    result[way][stage]["runs"], result["dgl"][stage]["runs"], strict=True
+                )
+            ]
         )
         for stage in ("epoch", "loading")
         for way in ("not_ahead", "ahead")

@@ -11,68 +11,44 @@ Three tables; homogeneous RMAT graph, fan-out 10,5, one field of 64 float32, CPU
   ``time_lock`` in ``per_batch_worker.py``; the estimate is checked by a thread that is known to
   hold the lock for 1 ms.
 
-Each checkout runs in a process of its own, which waits while another one measures; all contenders
-take turns, round after round, after one that is not counted. A ratio is the median of the rounds'
-ratios.
+Each checkout runs in processes of its own, one in each setting of ``OMP_WAIT_POLICY``
+(``sides.py``), which wait while another one measures; all contenders take turns, round after round,
+after one that is not counted. Milliseconds a batch are those of a contender's faster setting; calls
+and the lock, for which there is no peer, are measured in the default. A ratio is the median of the
+rounds' ratios.
 
-Run: ``python benchmarks/per_batch.py`` (about 8 minutes, 3 GiB of memory); with
+Run: ``python benchmarks/per_batch.py`` (about 12 minutes, 6 GiB of memory); with
 ``--baseline ../before``, another checkout, twice as long: its figures are then in the column
 "before". ``--quick`` only shows that everything runs.
 """
 
-import json
-import os
-import subprocess
-import sys
+from contextlib import ExitStack
 from pathlib import Path
 
-from contest import arguments
-from report import revision, summarise, write
+from contest import arguments, write
+from report import counted, revision, summarise
+from sides import Sides
 
 import pagraph
 
-HERE = Path(__file__).parent
 FACES = {"core": "dgl's", "dgl": "dgl's", "pyg": "pyg's"}
 """Ours, and the peer of each."""
 SEEDS = (1, 16, 128, 1024)
+LOCK_SEEDS = (16, 1024)
 THREADS = (0, 1, 2)
 QUICK = {"scale": 12, "edges": 20_000, "batches": 16, "seconds": 0.1, "rounds": 1}
 
 
-class Checkout:
-    """A process that measures the pagraph of one checkout."""
-
-    def __init__(self, folder, options):
-        paths = [str(folder), os.environ.get("PYTHONPATH", "")]
-        self._process = subprocess.Popen(
-            [sys.executable, HERE / "per_batch_worker.py"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))},
-        )
-        names = ("scale", "edges", "dim", "fanout", "batches")
-        self._send({name: getattr(options, name) for name in names})
-        self.versions = self.ask("versions")
-        found = Path(self.versions.pop("pagraph"))
-        if not found.is_relative_to(folder):
-            raise RuntimeError(f"pagraph of {folder} expected, got {found}")
-
-    def ask(self, measure, **request):
-        """The answer to a request; other processes wait."""
-        self._send({"measure": measure} | request)
-        line = self._process.stdout.readline()
-        if not line:
-            raise RuntimeError(f"the process ended over {measure} {request}")
-        return json.loads(line)
-
-    def close(self):
-        self._process.stdin.close()
-        self._process.wait()
-
-    def _send(self, request):
-        self._process.stdin.write(json.dumps(request) + "\n")
-        self._process.stdin.flush()
+def opened(folder, options):
+    """A checkout's processes, and what they tell of themselves."""
+    names = ("scale", "edges", "dim", "fanout", "batches")
+    sizes = {name: getattr(options, name) for name in names}
+    sides = Sides("per_batch_worker:Loaders", [folder], **sizes)
+    versions = sides.ask("versions")["default"]
+    found = Path(versions.pop("pagraph"))
+    if not found.is_relative_to(folder):
+        raise RuntimeError(f"pagraph of {folder} expected, got {found}")
+    return sides, versions
 
 
 def count_calls(checkouts, batches):
@@ -82,8 +58,11 @@ def count_calls(checkouts, batches):
     }
     result = {}
     for name, (measure, face) in asked.items():
-        request = {"loader": face, "seeds": 16, "workers": 0, "batches": batches}
-        counts = {of: checkout.ask(measure, **request) for of, checkout in checkouts.items()}
+        request = {"loader": face, "seeds": 16, "batches": batches}
+        counts = {
+            of: sides.by_setting["default"].ask(measure, **request)
+            for of, sides in checkouts.items()
+        }
         result[name] = {
             of: {
                 kind: summarise([calls[kind] for calls in of_batch])["median"]
@@ -111,23 +90,22 @@ def time_batches(checkouts, options, peers):
     result = {}
     for seeds in SEEDS:
 
-        def measure(checkout, loader, workers=0, seeds=seeds):
-            return lambda: checkout.ask(
-                "time", loader=loader, seeds=seeds, workers=workers, **request
-            )
+        def measure(sides, loader, workers=0, seeds=seeds):
+            return lambda: sides.ask("time", loader=loader, seeds=seeds, workers=workers, **request)
 
         contenders = {(peer, 0, peer): measure(checkouts["now"], peer) for peer in peers}
         contenders |= {
-            (face, threads, of): measure(checkout, face, threads)
+            (face, threads, of): measure(sides, face, threads)
             for threads in THREADS
             for face in FACES
-            for of, checkout in checkouts.items()
+            for of, sides in checkouts.items()
         }
         runs = in_turn(contenders, options.rounds)
-        theirs = {peer: runs[peer, 0, peer] for peer in peers}
-        result[str(seeds)] = {peer: summarise(of_peer) for peer, of_peer in theirs.items()} | {
+        figures = {name: counted(summarise_each(of_name)) for name, of_name in runs.items()}
+        theirs = {peer: figures[peer, 0, peer] for peer in peers}
+        result[str(seeds)] = theirs | {
             name_of(face, threads): compare(
-                {of: runs[face, threads, of] for of in checkouts}, theirs, FACES[face]
+                {of: figures[face, threads, of] for of in checkouts}, theirs, FACES[face]
             )
             for face in FACES
             for threads in THREADS
@@ -137,36 +115,38 @@ def time_batches(checkouts, options, peers):
 
 
 def compare(ours, theirs, peer):
-    """Summaries, and how many times as fast as each peer and as before."""
-    result = {of: summarise(runs) for of, runs in ours.items()}
-    rivals = {name: runs for name, runs in theirs.items() if name in (peer, "dgl's")}
-    for name, runs in rivals.items():
-        result[f"times_as_fast_as_{name}"] = ratio(runs, ours["now"])
+    """The figures, and how many times as fast as each peer and as before."""
+    result = dict(ours)
+    rivals = {name: figures for name, figures in theirs.items() if name in (peer, "dgl's")}
+    for name, figures in rivals.items():
+        result[f"times_as_fast_as_{name}"] = ratio(figures, ours["now"])
     if "before" in ours:
         result["times_as_fast_as_before"] = ratio(ours["before"], ours["now"])
     return result
 
 
 def ratio(others, ours):
-    return summarise([other / own for other, own in zip(others, ours, strict=True)])["median"]
+    rounds = zip(others["runs"], ours["runs"], strict=True)
+    return summarise([other / own for other, own in rounds])["median"]
 
 
 def time_lock(checkouts, options):
     """Milliseconds a batch for which our threads hold up the main thread, by seeds, face and
     threads."""
     result = {}
-    cases = [(seeds, face, threads) for seeds in (16, 1024) for face in FACES for threads in (1, 2)]
+    cases = [(seeds, face, n) for seeds in LOCK_SEEDS for face in FACES for n in THREADS[1:]]
     limits = {"batches": options.batches, "seconds": 4 * options.seconds}
+    processes = {of: sides.by_setting["default"] for of, sides in checkouts.items()}
     held = in_turn(
-        {0: lambda: checkouts["now"].ask("check_lock", held=1e-3, **limits)}, options.rounds
+        {0: lambda: processes["now"].ask("check_lock", held=1e-3, **limits)}, options.rounds
     )[0]
     result["a thread that holds it for 1 ms"] = {"now": summarise_each(held)}
     for seeds, face, threads in cases:
         request = {"loader": face, "seeds": seeds, "workers": threads, **limits}
         runs = in_turn(
             {
-                of: lambda checkout=checkout, request=request: checkout.ask("lock", **request)
-                for of, checkout in checkouts.items()
+                of: lambda process=process, request=request: process.ask("lock", **request)
+                for of, process in processes.items()
             },
             options.rounds,
         )
@@ -178,6 +158,7 @@ def time_lock(checkouts, options):
 
 
 def summarise_each(runs):
+    """Summaries by name of runs that are figures by name."""
     return {name: summarise([run[name] for run in runs]) for name in runs[0]}
 
 
@@ -236,26 +217,30 @@ def main():
     folders = {"now": Path(pagraph.__file__).parents[1]}
     if options.baseline:
         folders["before"] = Path(options.baseline).resolve()
-    checkouts = {of: Checkout(folder, options) for of, folder in folders.items()}
-    versions = checkouts["now"].versions
+    with ExitStack() as stack:
+        checkouts = {}
+        versions = {}
+        for of, folder in folders.items():
+            sides, versions[of] = opened(folder, options)
+            checkouts[of] = stack.enter_context(sides)
+        result = measured(checkouts, versions["now"], options)
+    if not options.quick:
+        revisions = {of: revision(folder) for of, folder in folders.items()}
+        del options.baseline  # a path of this machine
+        write("per_batch", options, {"revisions": revisions} | result)
+
+
+def measured(checkouts, versions, options):
+    """All three tables."""
     peers = ["dgl's", "pyg's"] if versions["pygs_backend"] else ["dgl's"]
     if "pyg's" not in peers:
         print("PyG's own loader is left out: neither pyg-lib nor torch-sparse is installed")
-    shown = {name: value for name, value in vars(options).items() if name != "baseline"}
-    result = {
-        "options": shown,
-        "revisions": {of: revision(folder) for of, folder in folders.items()},
-        **versions,
-    }
-    result["calls"] = count_calls(checkouts, batches=11)
+    result = {**versions, "calls": count_calls(checkouts, batches=11)}
     show_calls(result["calls"])
     result["milliseconds"] = time_batches(checkouts, options, peers)
     result["lock_milliseconds"] = time_lock(checkouts, options)
     show_lock(result["lock_milliseconds"])
-    for checkout in checkouts.values():
-        checkout.close()
-    if not options.quick:
-        write("per_batch", result)
+    return result
 
 
 if __name__ == "__main__":

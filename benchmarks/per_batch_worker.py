@@ -1,18 +1,10 @@
-"""One process of ``per_batch.py``: makes loaders of one graph, measures what it is told on stdin,
-answers on stdout.
-
-It measures the pagraph that it imports, so that ``PYTHONPATH`` says which. Requests and answers are
-lines of JSON.
+"""What a process of ``per_batch.py`` measures: loaders of one graph, of the pagraph that it
+imports.
 """
-
-import os
-
-# Spinning threads would slow all down on few cores.
-os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 import gc
 import itertools
-import json
+import os
 import statistics
 import sys
 import threading
@@ -47,6 +39,9 @@ WARM_UP = 10
 class Loaders:
     """Loaders over one RMAT graph, each made when it is first asked for, as for training.
 
+    Methods answer ``per_batch.py``: their ``loader`` is "core", "dgl" or "pyg", which are ours, or
+    "dgl's" or "pyg's", the peer's.
+
     Args:
         scale, edges, dim: The graph's.
         fanout: As DGL's sampler takes it.
@@ -72,14 +67,46 @@ class Loaders:
         )
         self._fanouts = [int(fanout) for fanout in fanout.split(",")]
         self._batches = batches
-        self.get = lru_cache(maxsize=None)(self._make)
+        self._get = lru_cache(maxsize=None)(self._make)
+        # DGL's advice on CPU affinity, PyG's on its backends; each epoch.
+        warnings.simplefilter("ignore")
 
-    @property
-    def size(self):
-        return {"vertices": self._core.num_nodes, "edges": self._core.num_edges}
+    def versions(self):
+        """Where pagraph was imported from, what PyG samples with, and the graph's size."""
+        return {
+            "pagraph": pagraph.__file__,
+            "pygs_backend": PYGS_BACKENDS[0] if PYGS_BACKENDS else None,
+            "vertices": self._core.num_nodes,
+            "edges": self._core.num_edges,
+        }
+
+    def calls(self, loader, seeds, batches):
+        """See :func:`count_calls`; a label is read too."""
+        return count_calls(self._get(loader, seeds, 0, True), batches)
+
+    def read_calls(self, loader, seeds, batches):
+        """See :func:`count_read_calls`."""
+        return count_read_calls(self._get(loader, seeds, 0, True), batches)
+
+    def time(self, loader, seeds, workers, batches, seconds):
+        """See :func:`time_batches`."""
+        return time_batches(self._get(loader, seeds, workers, False), batches, seconds)
+
+    def lock(self, loader, seeds, workers, batches, seconds):
+        """See :func:`time_lock`."""
+        iterator = forever(self._get(loader, seeds, workers, False))
+        try:
+            for _ in range(WARM_UP):
+                next(iterator)
+            return time_lock(iterator, batches, seconds)
+        finally:
+            iterator.close()
+
+    def check_lock(self, held, batches, seconds):
+        """See :func:`check_lock`."""
+        return check_lock(held, batches, seconds)
 
     def _make(self, name, seeds, workers, labels):
-        """A loader by name: "core", "dgl" or "pyg" is ours, "dgl's" or "pyg's" the peer's."""
         ids = random_ids(self._core.num_nodes, seeds * (self._batches + WARM_UP))
         options = {"batch_size": seeds, "shuffle": True}
         if name in ("core", "dgl", "pyg"):
@@ -316,47 +343,3 @@ def check_lock(held, most, seconds):
         return time_lock(batches, most, seconds)
     finally:
         batches.close()
-
-
-def answer(loaders, request):
-    """Do what a request says."""
-    measure = request["measure"]
-    if measure == "versions":
-        return {
-            "pagraph": pagraph.__file__,
-            "dgl": dgl.__version__,
-            "pygs_backend": PYGS_BACKENDS[0] if PYGS_BACKENDS else None,
-            **loaders.size,
-        }
-    if measure == "check_lock":
-        return check_lock(request["held"], request["batches"], request["seconds"])
-    loader = loaders.get(
-        request["loader"], request["seeds"], request["workers"], measure.endswith("calls")
-    )
-    if measure == "calls":
-        return count_calls(loader, request["batches"])
-    if measure == "read_calls":
-        return count_read_calls(loader, request["batches"])
-    if measure == "time":
-        return time_batches(loader, request["batches"], request["seconds"])
-    batches = forever(loader)
-    try:
-        for _ in range(WARM_UP):
-            next(batches)
-        return time_lock(batches, request["batches"], request["seconds"])
-    finally:
-        batches.close()
-
-
-def main():
-    answers = os.fdopen(os.dup(1), "w", buffering=1)
-    os.dup2(2, 1)  # what libraries print is no answer
-    # DGL's advice on CPU affinity, PyG's on its backends; each epoch.
-    warnings.simplefilter("ignore")
-    loaders = Loaders(**json.loads(sys.stdin.readline()))
-    for line in sys.stdin:
-        print(json.dumps(answer(loaders, json.loads(line))), file=answers)
-
-
-if __name__ == "__main__":
-    main()

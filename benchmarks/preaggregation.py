@@ -3,16 +3,11 @@ accuracy, parts.
 
 On a block-model graph whose features are mapped from a folder, for both models of
 ``pagraph train``: seconds and private memory (no pages of mapped files) of ``preaggregate``, then
-epochs of ordinary training and of training with one sampled hop less, and the replication factors
-of partitions with as many hops.
+epochs of ordinary training and of training with one sampled hop less, each in the faster setting of
+``OMP_WAIT_POLICY`` (``sides.py``), and the replication factors of partitions with as many hops.
 
-Run: ``python benchmarks/preaggregation.py`` (about 4 minutes, 4 GiB of memory, 1 GiB of disk).
+Run: ``python benchmarks/preaggregation.py`` (about 8 minutes, 4 GiB of memory, 1 GiB of disk).
 """
-
-import os
-
-# Spinning threads would slow both down on few cores.
-os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 import argparse
 import subprocess
@@ -24,12 +19,10 @@ from pathlib import Path
 import pagraph.dgl  # noqa: F401  (before dgl)
 from pagraph.datasets import open_graph
 from pagraph.partition import partition_graph
-from pagraph.train import TrainOptions
-from pagraph.train.loop import train
 from pagraph.train.preaggregation import preaggregate
-from pagraph.train.task import make_task
 
-from report import summarise, write  # isort: skip
+from report import counted, summarise, write  # isort: skip
+from sides import SETTINGS, trained  # isort: skip
 
 MODELS = ("sage", "gcn")
 
@@ -61,7 +54,7 @@ def main():
         graph = open_graph(source)
         result = {"options": vars(options), "vertices": graph.num_nodes, "edges": graph.num_edges}
         for model in MODELS:
-            result[model] = compare(graph, Path(place, model), model, fanout, options)
+            result[model] = compare(source, Path(place, model), model, fanout, options)
         result["replication_factor"] = {
             hops: replication(graph, hops, options) for hops in (len(fanout) - 1, len(fanout))
         }
@@ -69,19 +62,19 @@ def main():
     write("preaggregation", result)
 
 
-def compare(graph, folder, model, fanout, options):
-    """Figures of both ways for one model."""
+def compare(source, folder, model, fanout, options):
+    """Figures of both ways for one model, whose sums go into a folder."""
+    graph = open_graph(source)
     before, during = private_bytes(), []
     begin = time.perf_counter()
     preaggregate(
         graph, folder, model=model, progress=lambda _done, _total: during.append(private_bytes())
     )
     seconds = time.perf_counter() - begin
-    less = open_graph(folder)
     return {
         "preaggregate": {"seconds": seconds, "added_private_bytes": max(during) - before},
-        "ordinary": measure(graph, model, fanout, options.epochs),
-        "preaggregated": measure(less, model, fanout[1:], options.epochs),
+        "ordinary": measure(source, model, fanout, options.epochs),
+        "preaggregated": measure(folder, model, fanout[1:], options.epochs),
     }
 
 
@@ -95,18 +88,19 @@ def private_bytes():
     return int(line.split()[1]) * 1024
 
 
-def measure(graph, model, fanout, epochs):
-    """Epochs of ``pagraph train``, evaluated at the end."""
-    options = TrainOptions(
-        model=model, fanout=fanout, epochs=epochs, eval_every=epochs, lr=0.01, device="cpu"
-    )
-    result = train(make_task(graph, options), options)
-    figures = {
-        name: [getattr(e, name) for e in result.epochs] for name in ("seconds", "loading_seconds")
-    }
-    return {name: summarise(values) for name, values in figures.items()} | {
-        "test_accuracy": result.test_accuracy
-    }
+def measure(folder, model, fanout, epochs):
+    """Epochs of ``pagraph train`` in both settings, evaluated at the end."""
+    options = ["--model", model, "--fanout", ",".join(map(str, fanout)), "--epochs", epochs]
+    options += ["--eval-every", epochs, "--lr", 0.01, "--device", "cpu"]
+    figures = {}
+    for setting in SETTINGS:
+        report = trained(setting, folder, *options)
+        figures[setting] = {
+            "seconds": summarise(report["epoch_seconds"]),
+            "loading_seconds": summarise(report["loading_seconds"]),
+            "test_accuracy": report["test_accuracy"],
+        }
+    return counted(figures, "seconds")
 
 
 def replication(graph, hops, options):

@@ -7,25 +7,20 @@ in turn. PyG's own loader samples with pyg-lib (``build_pyg_lib.py`` builds it) 
 is measured with each that is installed, and it is checked that this one draws the batches. The
 conversion from ``edge_index`` is timed apart, in shuffled order.
 
-Run: ``python benchmarks/pyg_loader.py`` (on 2 cores about 2 minutes without PyG's loader, 5 with
-pyg-lib, 10 more with torch-sparse; 5 GiB of memory).
+Run: ``python benchmarks/pyg_loader.py`` (on 2 cores about 4 minutes without PyG's loader, 10
+with pyg-lib, 20 more with torch-sparse; 10 GiB of memory).
 """
 
 import os
-
-# Spinning threads would slow all down on few cores.
-os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-
 import time
 import warnings
-from importlib.metadata import version
 
 import torch
 import torch_geometric.typing
-from contest import Case, arguments, count_nodes, run
+from contest import Case, arguments, count_nodes, run, write
 from dgl.dataloading import NeighborSampler
-from report import summarise, write
-from rmat_graph import generate, random_ids
+from report import summarise
+from rmat_graph import generate, random_ids, size_of
 
 import pagraph.dgl
 import pagraph.pyg
@@ -60,9 +55,12 @@ class Peer:
 
 
 def count_batch(*names):
-    """Counts a PyG batch, whose attributes ``names`` must be there."""
+    """Counts a batch of either face, whose attributes ``names`` must be there."""
+    of_dgl = count_nodes(*names)
 
     def count(batch):
+        if not isinstance(batch, Data):
+            return of_dgl(batch)
         for name in names:
             assert batch[name].shape[0] == batch.num_nodes
         return {"batches": 1, "edges": batch.num_edges, "rows": batch.num_nodes}
@@ -70,8 +68,21 @@ def count_batch(*names):
     return count
 
 
-def cases(graph, seeds, fanouts, batch_size, names):
-    """Our two faces and PyG's own loader, with and without rows."""
+def cases(options):
+    """The graph's size; all loaders without and with rows."""
+    graph = generate(options.scale, options.edges, options.dim)
+    seeds = random_ids(graph.num_nodes(), options.seeds)
+    fanouts = [int(fanout) for fanout in options.fanout.split(",")]
+    warnings.filterwarnings("ignore", message="Using 'NeighborSampler' without")
+    made = {
+        key: case(graph, seeds, fanouts, options.batch_size, names)
+        for key, names in (("sampling", []), ("sampling_and_rows", ["feat"]))
+    }
+    return size_of(graph), made
+
+
+def case(graph, seeds, fanouts, batch_size, names):
+    """PyG's own loader and our two faces."""
     src, dst = graph.edges()
     data = Data(edge_index=torch.stack([src, dst]), num_nodes=graph.num_nodes())
     for name in names:
@@ -102,18 +113,17 @@ def cases(graph, seeds, fanouts, batch_size, names):
             graph, seeds, sampler, batch_size=batch_size, shuffle=True, **options
         )
 
-    faces = {
+    loaders |= {
         "pagraph.dgl, no thread": blocks(prefetch=0),
         "pagraph.dgl, 1 thread": blocks(num_workers=1),
         "pagraph.dgl, 2 threads": blocks(num_workers=2),
     }
-    return Case(loaders, count_batch(*names)), Case(faces, count_nodes(*names))
+    return Case(loaders, count_batch(*names))
 
 
-def rates(results):
+def rates(loaders):
     """Edges and rows per second of every loader, against the better of PyG's with each extension
     and the DGL face."""
-    loaders = {name: r for result in results for name, r in result["loaders"].items()}
     table = {}
     for name, r in loaders.items():
         table[name] = {
@@ -151,11 +161,6 @@ def conversion(graph, rounds):
     }
 
 
-def versions():
-    """PyG's version and those of the extensions that it could load."""
-    return {name: version(name) for name in ("torch_geometric", *PEERS)}
-
-
 def main():
     options = arguments(
         __doc__,
@@ -166,17 +171,16 @@ def main():
         batch_size=1000,
         seeds=100_000,
     )
-    graph = generate(options.scale, options.edges, options.dim)
-    seeds = random_ids(graph.num_nodes(), options.seeds)
-    fanouts = [int(fanout) for fanout in options.fanout.split(",")]
-    written = {"options": vars(options), "vertices": graph.num_nodes(), "edges": graph.num_edges()}
-    written |= {"pyg_samples_with": versions(), "load_average": os.getloadavg()}
-    warnings.filterwarnings("ignore", message="Using 'NeighborSampler' without")
-    for key, names in (("sampling", []), ("sampling_and_rows", ["feat"])):
-        pyg, dgl = cases(graph, seeds, fanouts, options.batch_size, names)
-        result = run({"pyg": pyg, "dgl": dgl}, options.rounds)
-        written[key] = {"loaders": rates(result.values()), "runs": result}
-        print(f"\n{key} ({graph.num_nodes():,} vertices, {graph.num_edges():,} edges)")
+    load = os.getloadavg()
+    facts, result = run(__file__, options, apart=True)
+    written = facts | {"pyg_samples_with": PEERS, "load_average": load}
+    for key, of_case in result.items():
+        runs = {"pyg": {"loaders": {}}, "dgl": {"loaders": {}}}
+        for name, r in of_case["loaders"].items():
+            face = "dgl" if name.startswith("pagraph.dgl") else "pyg"
+            runs[face]["loaders"][name] = r
+        written[key] = {"loaders": rates(of_case["loaders"]), "runs": runs}
+        print(f"\n{key} {facts}")
         for name, row in written[key]["loaders"].items():
             ratios = "  ".join(
                 f"{what[6:]} {value:.2f}"
@@ -188,13 +192,14 @@ def main():
                 f"{row['rows_per_second'] / 1e6:5.2f} M rows/s"
             )
             print(f"  {name:24s} {row['seconds']:7.3f} s  {speed}  {ratios}")
+    graph = generate(options.scale, options.edges, 0)
     written["conversion"] = conversion(graph, options.rounds)
     print(
         "conversion:",
         {k: round(r["median"], 3) for k, r in written["conversion"].items() if k != "edges"},
         "s",
     )
-    write("pyg_loader", written)
+    write("pyg_loader", options, written)
 
 
 if __name__ == "__main__":

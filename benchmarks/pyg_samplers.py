@@ -7,22 +7,16 @@ ours here for both. GraphSAINT's edges are left out: for 6000 of 20 M edges PyG 
 What cannot run is left out and named. Batches hold 128 float32 for each vertex, or with ``--dim 0``
 none.
 
-Run: ``PYTHONPATH=~/pyg-lib:~/torch-sparse python benchmarks/pyg_samplers.py`` (on 2 cores about 10
-minutes; 6 GiB of memory).
+Run: ``PYTHONPATH=~/pyg-lib:~/torch-sparse python benchmarks/pyg_samplers.py`` (on 2 cores about 20
+minutes; 12 GiB of memory).
 """
 
 import os
-
-# Spinning threads would slow both down on few cores.
-os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-
 import warnings
-from importlib.metadata import PackageNotFoundError, version
 
 import torch
 import torch_geometric.typing
-from contest import Case, arguments, run
-from report import write
+from contest import Case, arguments, run, show, write
 from rmat_graph import random_ids
 
 import pagraph.pyg
@@ -95,34 +89,16 @@ def sparse_cases(options, data, papers):
 
 
 def cluster_case(options):
-    """Batches of 20 of 1500 clusters, which are made once and are the same for both."""
-    data = to_pyg(sbm(200_000, num_features=max(1, options.dim)))
+    """Batches of 20 clusters, which are made once and are the same for both."""
+    data = to_pyg(sbm(options.clustered, num_features=max(1, options.dim)))
     if not options.dim:
         del data.x
-    clusters = pagraph.pyg.ClusterData(data, 1500, log=False)
+    clusters = pagraph.pyg.ClusterData(data, options.clusters, log=False)
     return {"Cluster": contest("ClusterLoader", clusters, batch_size=20, shuffle=True)}
 
 
-def installed(name):
-    """Version of an extension; None where there is none."""
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return None
-
-
-def main():
-    options = arguments(
-        __doc__,
-        scale=20,
-        edges=10_000_000,
-        dim=128,
-        fanout="15,10,5",
-        batch_size=1000,
-        papers=200_000,
-        batches=20,
-        only="",
-    )
+def cases(options):
+    """The size of the graph of one type, and the cases that can run here."""
     warnings.filterwarnings("ignore", message="Using 'NeighborSampler' without")
     graph = rmat(options.scale, num_edges=options.edges, undirected=True, simple=True, seed=0)
     data = to_pyg(graph)
@@ -140,27 +116,32 @@ def main():
     if TORCH_SPARSE:
         made |= sparse_cases(options, data, papers)
     made |= cluster_case(options)
+    asked = {key: case for key, case in made.items() if options.only in key}
+    return {"vertices": graph.num_nodes, "edges": graph.num_edges}, asked
+
+
+def main():
+    options = arguments(
+        __doc__,
+        scale=20,
+        edges=10_000_000,
+        dim=128,
+        fanout="15,10,5",
+        batch_size=1000,
+        papers=200_000,
+        batches=20,
+        clustered=200_000,
+        clusters=1500,
+        only="",
+    )
     for name, there in {"pyg-lib": PYG_LIB, "torch-sparse": TORCH_SPARSE}.items():
         if not there:
             print(f"left out, for want of {name}: what it draws for PyG")
-    written = {"options": vars(options), "vertices": graph.num_nodes, "edges": graph.num_edges}
-    written |= {
-        "pyg_samples_with": {
-            name: installed(name) for name in ("torch_geometric", "pyg_lib", "torch_sparse")
-        }
-    }
-    written |= {"load_average": os.getloadavg(), "cases": {}}
-    for key, case in made.items():
-        if options.only in key:
-            written["cases"] |= run({key: case}, options.rounds)
-            print(f"\n{key}")
-            for name, r in written["cases"][key]["loaders"].items():
-                print(
-                    f"  {name:22s} {r['median']:7.3f} s  {r['times_as_fast_as_pyg']:6.2f} x  "
-                    f"{r['edges']:,} edges  "
-                    f"{r['rows']:,} rows  {r['batches']} batches"
-                )
-    write("pyg_samplers" if options.dim else "pyg_samplers_without_rows", written)
+    load = os.getloadavg()
+    facts, result = run(__file__, options, apart=True)
+    show(result, facts)
+    name = "pyg_samplers" if options.dim else "pyg_samplers_without_rows"
+    write(name, options, facts | {"load_average": load, "cases": result})
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ in its tree. Loaders run in turn, see contest.py: what sampling alone takes, and
 a tensor of features for each table. The calls of Python functions that an epoch makes are counted
 apart.
 
-Run: ``PYTHONPATH=~/pyg-lib python benchmarks/relational.py`` (on 2 cores about 2 minutes; see
+Run: ``PYTHONPATH=~/pyg-lib python benchmarks/relational.py`` (on 2 cores about 4 minutes; see
 build_pyg_lib.py). Without pyg-lib only ours are measured. With ``--frames`` each table has a
 ``TensorFrame`` in place of its features, as RelBench's have (needs pytorch-frame):
 
@@ -14,19 +14,13 @@ build_pyg_lib.py). Without pyg-lib only ours are measured. With ``--frames`` eac
 """
 
 import os
-
-# Spinning threads would slow both down on few cores.
-os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-
 import sys
-import time
 from collections import Counter
 
 import numpy as np
 import torch
 import torch_geometric.typing
-from contest import Case, arguments, run
-from report import write
+from contest import Case, arguments, run, show, write
 from torch_geometric.data import HeteroData
 from torch_geometric.sampler import NodeSamplerInput
 
@@ -144,9 +138,10 @@ def count_sampled(output):
     return {"batches": 1, "edges": edges, "rows": sum(len(node) for node in output.node.values())}
 
 
-def contenders(data, fanouts, seeds, times, batch_size, strategy):
+def contenders(data, fanouts, asked, batch_size, strategy, torch_threads):
     """PyG's loader with 0 and 2 workers and ours without threads, with those that it chooses and
     with two; and both samplers."""
+    seeds, times = asked
     settings = {"time_attr": "time", "disjoint": True, "temporal_strategy": strategy}
     batches = {"input_nodes": ("user", seeds), "input_time": times, "batch_size": batch_size}
     batches["shuffle"] = True
@@ -165,11 +160,31 @@ def contenders(data, fanouts, seeds, times, batch_size, strategy):
         return lambda: kind(data, fanouts, **settings, **batches, **more)
 
     def sampler(kind):
-        return lambda: Sampling(kind(data, fanouts, **settings), seeds, times, batch_size)
+        return lambda: Sampling(kind(data, fanouts, **settings), *asked, batch_size)
 
     whole = {name: loader(*each) for name, each in loaders.items()}
     alone = {name: sampler(kind) for name, kind in samplers.items()}
-    return Case(alone, count_sampled, peer="pyg"), Case(whole, count, peer="pyg")
+    return {
+        "sampling": Case(alone, count_sampled, "pyg", torch_threads),
+        "batches": Case(whole, count, "pyg", torch_threads),
+    }
+
+
+def cases(options):
+    """The database's size; cases of each fan-out, strategy and number of torch's threads."""
+    data = shop(options.dim, frames=options.frames)
+    asked = questions(options.batches * options.batch_size)
+    made = {}
+    for threads in map(int, options.torch_threads.split()):
+        for strategy in options.strategy.split():
+            for fanout in options.fanouts.split():
+                more = [strategy] * (strategy != "uniform")
+                more += [f"{threads} of torch's threads"] * (threads > 0)
+                numbers = [int(number) for number in fanout.split(",")]
+                of = contenders(data, numbers, asked, options.batch_size, strategy, threads)
+                key = ", ".join([fanout, *more])
+                made |= {f"{key}: {name}": case for name, case in of.items()}
+    return {"vertices": data.num_nodes, "edges": data.num_edges}, made
 
 
 def calls(loader):
@@ -194,26 +209,6 @@ def calls(loader):
     return {name: counts[name] / counts["batches"] for name in ("all", "ours")}
 
 
-def measure(data, asked, fanout, strategy, options):
-    """Both cases of one fan-out and strategy, printed; name to a result for the JSON."""
-    numbers = [int(number) for number in fanout.split(",")]
-    alone, whole = contenders(data, numbers, *asked, options.batch_size, strategy)
-    result = {}
-    for key, case in {"sampling": alone, "batches": whole}.items():
-        result[key] = run({key: case}, options.rounds)[key]
-        print(f"\n{fanout}, {strategy}, {torch.get_num_threads()} of torch's threads: {key}")
-        for name, r in result[key]["loaders"].items():
-            ratio = r.get("times_as_fast_as_pyg", float("nan"))
-            print(
-                f"  {name:20s} {r['median']:6.3f} s ({r['min']:.3f} to {r['max']:.3f}) "
-                f"{ratio:5.2f} x  {r['edges']:,} edges  {r['rows']:,} rows"
-            )
-    in_thread = {name: make for name, make in whole.loaders.items() if "2" not in name}
-    result["calls"] = {name: calls(make()) for name, make in in_thread.items()}
-    print("calls a batch:", result["calls"])
-    return result
-
-
 def main():
     options = arguments(
         __doc__,
@@ -222,25 +217,21 @@ def main():
         dim=32,
         fanouts="32,16 128,64",
         strategy="uniform",
-        torch_threads="0",
+        torch_threads="0",  # as many as torch takes by itself
         frames=False,
     )
-    data = shop(options.dim, frames=options.frames)
-    asked = questions(options.batches * options.batch_size)
-    written = {"options": vars(options), "load_average": os.getloadavg(), "cases": {}}
-    begun = time.process_time()
-    own = torch.get_num_threads()
-    for threads in map(int, options.torch_threads.split()):  # 0: as many as torch takes by itself.
-        torch.set_num_threads(threads or own)
-        for strategy in options.strategy.split():
-            for fanout in options.fanouts.split():
-                made = measure(data, asked, fanout, strategy, options)
-                more = [strategy] * (strategy != "uniform")
-                more += [f"{threads} of torch's threads"] * (threads > 0)
-                key = ", ".join([fanout, *more])
-                written["cases"] |= {f"{key}: {name}": result for name, result in made.items()}
-    written["cpu_seconds"] = time.process_time() - begun
-    write("relational_frames" if options.frames else "relational", written)
+    load = os.getloadavg()
+    facts, result = run(__file__, options, apart=True)
+    show(result, facts)
+    # Counted here: the setting changes no call.
+    for key, case in cases(options)[1].items():
+        if key.endswith(": batches"):
+            in_thread = {name: make for name, make in case.loaders.items() if "2" not in name}
+            counts = {name: calls(make()) for name, make in in_thread.items()}
+            result[key.replace(": batches", ": calls")] = counts
+            print(f"calls a batch, {key}: {counts}")
+    name = "relational_frames" if options.frames else "relational"
+    write(name, options, facts | {"load_average": load, "cases": result})
 
 
 if __name__ == "__main__":

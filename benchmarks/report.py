@@ -1,10 +1,11 @@
-"""How a benchmark ends: the machine named, a table, JSON under ``results/``."""
+"""How a benchmark ends: the machine named, what counts, JSON under ``results/``."""
 
 import json
 import os
 import platform
 import statistics
 import subprocess
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import numba
@@ -14,10 +15,11 @@ import torch
 import pagraph
 
 RESULTS = Path(__file__).parent / "results"
+PEERS = ("dgl", "torch_geometric", "pyg_lib", "torch_sparse")
 
 
 def machine():
-    """What the figures were measured on."""
+    """What the figures were measured on, and with."""
     model = platform.processor()
     for line in Path("/proc/cpuinfo").read_text().splitlines():
         if line.startswith("model name"):
@@ -33,7 +35,18 @@ def machine():
         "numpy": np.__version__,
         "numba": numba.__version__,
         "pagraph": pagraph.__version__,
+        **{name: installed(name) for name in PEERS},
+        # A benchmark that sets it for its own processes says so beside each figure.
+        "OMP_WAIT_POLICY": os.environ.get("OMP_WAIT_POLICY"),
     }
+
+
+def installed(name):
+    """Version of a package; None where there is none."""
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
 
 
 def summarise(runs):
@@ -41,10 +54,26 @@ def summarise(runs):
     return {"median": statistics.median(runs), "min": min(runs), "max": max(runs), "runs": runs}
 
 
+def counted(settings, key=None):
+    """A contender's figures in the setting in which it is faster, and those of both; see
+    ``sides.py``.
+
+    Args:
+        settings: Setting to figures.
+        key: The summary among them that decides; None: they are one.
+    """
+    name = min(settings, key=lambda s: (settings[s][key] if key else settings[s])["median"])
+    return settings[name] | {"counted": name, "settings": settings}
+
+
 def revision(folder):
-    """A checkout's commit, marked where files differ from it; None where git knows of none."""
+    """A checkout's commit, marked where files differ from it; None where git knows of none, or is
+    not there."""
     command = ["git", "-C", folder, "describe", "--always", "--dirty", "--exclude=*"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        return None
     return done.stdout.strip() or None
 
 
@@ -53,6 +82,7 @@ def write(name, result, folder=RESULTS):
     folder.mkdir(exist_ok=True)
     path = folder / f"{name}.json"
     temporary = path.with_suffix(".tmp")
-    temporary.write_text(json.dumps({"machine": machine(), **result}, indent=1) + "\n")
+    told = {"machine": machine(), "revision": revision(Path(__file__).parent), **result}
+    temporary.write_text(json.dumps(told, indent=1) + "\n")
     os.replace(temporary, path)
     print(f"written: {path}")

@@ -5,7 +5,7 @@ import torch
 import pagraph.dgl
 from pagraph.datasets import rmat
 
-__all__ = ["generate", "random_ids", "reverse_ids"]
+__all__ = ["generate", "random_ids", "reverse_ids", "size_of"]
 
 
 def generate(scale, num_edges, dim):
@@ -20,6 +20,11 @@ def generate(scale, num_edges, dim):
         )
     graph.create_formats_()
     return graph
+
+
+def size_of(graph):
+    """What results say of a DGL graph."""
+    return {"vertices": graph.num_nodes(), "edges": graph.num_edges()}
 
 
 def random_ids(limit, count):

@@ -29,6 +29,7 @@ NAMES = [
     "partitioning",
     "profiling_cost",
     "timeline",
+    "wait_policy",
     "preaggregation",
     "edge_list",
     "databases",

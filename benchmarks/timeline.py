@@ -10,20 +10,15 @@ be seen in an epoch, so they are timed by themselves.
 Run: ``python benchmarks/timeline.py`` (about 2 minutes, 4 GiB of memory).
 """
 
-import os
-
-# Spinning threads would slow both down on few cores.
-os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-
 import gc
 import statistics
 import tempfile
 import time
 from pathlib import Path
 
-from contest import arguments, count_nodes
+from contest import arguments, count_nodes, write
 from dgl.dataloading import NeighborSampler
-from report import summarise, write
+from report import summarise
 from rmat_graph import generate, random_ids
 
 import pagraph.dgl
@@ -51,7 +46,7 @@ def main():
             loader, count_nodes(*fields), options
         )
         show(name, result[name])
-    write("timeline", {"options": vars(options)} | result)
+    write("timeline", options, result)
 
 
 def compare(loader, count, options):

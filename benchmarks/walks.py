@@ -6,22 +6,14 @@ figure is nanoseconds a step. PinSAGE's batches are over a bipartite graph whose
 a power law: neighbours alone, and two layers of blocks with rows through the loaders, see
 contest.py.
 
-Run: ``python benchmarks/walks.py`` (about 5 minutes, 3 GiB of memory; pyg-lib as
+Run: ``python benchmarks/walks.py`` (about 10 minutes, 6 GiB of memory; pyg-lib as
 ``build_pyg_lib.py`` builds it).
 """
 
-import os
-
-# Spinning threads would slow all down on few cores.
-os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-
-import time
-
 import torch
 import torch_geometric.typing
-from contest import Case, arguments, count_nodes, loaders, run, show
-from report import summarise, write
-from rmat_graph import generate, random_ids
+from contest import Case, arguments, count_nodes, loaders, run, show, write
+from rmat_graph import generate, random_ids, size_of
 
 from pagraph.dgl import sampling as ours
 from pagraph.pyg import random_walk
@@ -30,48 +22,49 @@ import dgl  # isort: skip
 from dgl import sampling as theirs  # isort: skip
 
 
+class Calls:
+    """Calls of a function for each part of the seeds, in the place of a loader."""
+
+    def __init__(self, call, parts):
+        self._call, self._parts = call, parts
+
+    def __iter__(self):
+        for part in self._parts:
+            self._call(part)
+            yield len(part)
+
+
 def walk_cases(graph, starts, length):
-    """Case to contender to a function that walks."""
+    """Cases of walks, each from all of ``starts`` in one call."""
     rowptr, col, _ = graph.adj_tensors("csr")
-    cases = {
-        "uniform": lambda of: of.random_walk(graph, starts, length=length),
-        "restart": lambda of: of.random_walk(graph, starts, length=length, restart_prob=0.1),
-        "weights": lambda of: of.random_walk(graph, starts, length=length, prob="weight"),
-        "p 0.5, q 2": lambda of: of.node2vec_random_walk(graph, starts, 0.5, 2.0, length),
-        "p 0.25, q 4": lambda of: of.node2vec_random_walk(graph, starts, 0.25, 4.0, length),
+    node2vec = {"p 0.5, q 2": (0.5, 2.0), "p 0.25, q 4": (0.25, 4.0)}
+    settings = {"uniform": {}, "restart": {"restart_prob": 0.1}, "weights": {"prob": "weight"}}
+
+    def walk(of, more):
+        return lambda nodes: of.random_walk(graph, nodes, length=length, **more)
+
+    def biased(of, p, q):
+        return lambda nodes: of.node2vec_random_walk(graph, nodes, p, q, length)
+
+    walks = {
+        name: {"dgl": walk(theirs, more), "pagraph": walk(ours, more)}
+        for name, more in settings.items()
     }
-    made = {}
-    for name, walk in cases.items():
-        made[name] = {
-            "dgl": lambda walk=walk: walk(theirs),
-            "pagraph": lambda walk=walk: walk(ours),
-        }
-    made["uniform"]["pagraph.pyg"] = lambda: random_walk(rowptr, col, starts, length)
+    for name, (p, q) in node2vec.items():
+        walks[name] = {"dgl": biased(theirs, p, q), "pagraph": biased(ours, p, q)}
+    uniform = walks["uniform"]
+    uniform["pagraph.pyg"] = lambda nodes: random_walk(rowptr, col, nodes, length)
     if torch_geometric.typing.WITH_PYG_LIB:
-        made["uniform"]["pyg_lib"] = lambda: torch.ops.pyg.random_walk(
-            rowptr, col, starts, length, 1.0, 1.0
+        uniform["pyg_lib"] = lambda nodes: torch.ops.pyg.random_walk(
+            rowptr, col, nodes, length, 1.0, 1.0
         )
-    return made
+    return {name: calls(of_case, [starts], length) for name, of_case in walks.items()}
 
 
-def in_turn(cases, steps, rounds):
-    """Nanoseconds a step of every contender, round after round, the first one not counted."""
-    taken = {case: {name: [] for name in contenders} for case, contenders in cases.items()}
-    for round_ in range(rounds + 1):
-        for case, contenders in cases.items():
-            for name, call in contenders.items():
-                begin = time.perf_counter()
-                call()
-                if round_:
-                    taken[case][name].append((time.perf_counter() - begin) / steps * 1e9)
-    result = {
-        case: {name: summarise(runs) for name, runs in of_case.items()}
-        for case, of_case in taken.items()
-    }
-    for of_case in result.values():
-        for row in of_case.values():
-            row["times_as_fast_as_dgl"] = of_case["dgl"]["median"] / row["median"]
-    return result
+def calls(contenders, parts, units):
+    """A case of functions, each called once for each part; a seed stands for so many units."""
+    loaders = {name: lambda call=call: Calls(call, parts) for name, call in contenders.items()}
+    return Case(loaders, lambda seeds: {"units": seeds * units})
 
 
 class PinSAGEBlocks(dgl.dataloading.BlockSampler):
@@ -104,6 +97,26 @@ def bipartite(num_users, num_items, num_edges, dim):
     return graph
 
 
+def cases(options):
+    """The graph's size; cases of walks, and of what PinSAGE samples."""
+    graph = generate(options.scale, options.edges, 0)
+    generator = torch.Generator().manual_seed(2)
+    graph.edata["weight"] = torch.rand(graph.num_edges(), generator=generator) + 0.01
+    made = walk_cases(graph, random_ids(graph.num_nodes(), options.starts), options.length)
+    shop = bipartite(2 * options.items, options.items, 20 * options.items, options.dim)
+    seeds = random_ids(options.items, 20 * options.batch_size)
+    samplers = {
+        "dgl": theirs.PinSAGESampler(shop, "item", "user", 2, 0.5, 10, 3),
+        "pagraph": ours.PinSAGESampler(shop, "item", "user", 2, 0.5, 10, 3),
+    }
+    made["pinsage_neighbours"] = calls(samplers, seeds.split(options.batch_size), 1)
+    for key, names in (("pinsage", []), ("pinsage_and_rows", ["feat"])):
+        mine, dgls = (PinSAGEBlocks(samplers[name], 2, names) for name in ("pagraph", "dgl"))
+        case = loaders(shop, {"item": seeds}, dgls, options.batch_size, ours=mine)
+        made[key] = Case(case, count_nodes(*names))
+    return size_of(graph), made
+
+
 def main():
     options = arguments(
         __doc__,
@@ -115,46 +128,18 @@ def main():
         dim=128,
         batch_size=1000,
     )
-    graph = generate(options.scale, options.edges, 0)
-    graph.edata["weight"] = (
-        torch.rand(graph.num_edges(), generator=torch.Generator().manual_seed(2)) + 0.01
-    )
-    starts = random_ids(graph.num_nodes(), options.starts)
-    walks = in_turn(
-        walk_cases(graph, starts, options.length), options.starts * options.length, options.rounds
-    )
-    for case, of_case in walks.items():
-        for name, row in of_case.items():
+    facts, result = run(__file__, options)
+    batches = {key: result[key] for key in ("pinsage", "pinsage_and_rows")}
+    for key in result.keys() - batches.keys():
+        for name, r in result[key]["loaders"].items():
+            r["nanoseconds_a_unit"] = r["median"] / r["units"] * 1e9
+            what = "seed" if key == "pinsage_neighbours" else "step"
             print(
-                f"{case:12s} {name:12s} {row['median']:8.1f} ns a step  "
-                f"{row['times_as_fast_as_dgl']:5.2f} x"
+                f"{key:18s} {name:12s} {r['nanoseconds_a_unit']:8.1f} ns a {what}  "
+                f"{r['times_as_fast_as_dgl']:5.2f} x"
             )
-    shop = bipartite(2 * options.items, options.items, 20 * options.items, options.dim)
-    seeds = random_ids(options.items, 20 * options.batch_size)
-    samplers = {
-        "pagraph": ours.PinSAGESampler(shop, "item", "user", 2, 0.5, 10, 3),
-        "dgl": theirs.PinSAGESampler(shop, "item", "user", 2, 0.5, 10, 3),
-    }
-    neighbors = {
-        name: lambda of=of: [of(part) for part in seeds.split(options.batch_size)]
-        for name, of in samplers.items()
-    }
-    found = in_turn({"neighbours": neighbors}, len(seeds), options.rounds)["neighbours"]
-    for name, row in found.items():
-        print(
-            f"PinSAGE      {name:12s} {row['median']:8.1f} ns a seed  "
-            f"{row['times_as_fast_as_dgl']:5.2f} x"
-        )
-    cases = {}
-    for key, names in (("pinsage", []), ("pinsage_and_rows", ["feat"])):
-        mine, dgls = (PinSAGEBlocks(samplers[name], 2, names) for name in ("pagraph", "dgl"))
-        case = loaders(shop, {"item": seeds}, dgls, options.batch_size, ours=mine)
-        cases[key] = Case(case, count_nodes(*names))
-    batches = run(cases, options.rounds)
-    show(batches, shop)
-    write(
-        "walks", {"options": vars(options), "walks": walks, "pinsage_neighbours": found} | batches
-    )
+    show(batches, facts)
+    write("walks", options, facts | result)
 
 
 if __name__ == "__main__":

@@ -4,19 +4,33 @@ contest.py.
 "prob" draws neighbours with chances in proportion to a random positive weight of each edge, "mask"
 only among the half of the edges that a mask leaves.
 
-Run: ``python benchmarks/weighted.py`` (about 10 minutes, 5 GiB of memory).
+Run: ``python benchmarks/weighted.py`` (about 20 minutes, 10 GiB of memory).
 """
 
-import os
-
-# Spinning threads would slow both down on few cores.
-os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-
 import torch
-from contest import Case, arguments, count_nodes, loaders, run, show
+from contest import Case, arguments, count_nodes, loaders, run, show, write
 from dgl.dataloading import NeighborSampler
-from report import write
-from rmat_graph import generate, random_ids
+from rmat_graph import generate, random_ids, size_of
+
+
+def cases(options):
+    """The graph's size, and cases by name."""
+    graph = generate(options.scale, options.edges, options.dim)
+    generator = torch.Generator().manual_seed(2)
+    graph.edata["weight"] = torch.rand(graph.num_edges(), generator=generator) + 0.01
+    graph.edata["kept"] = torch.rand(graph.num_edges(), generator=generator) < 0.5
+    seeds = random_ids(graph.num_nodes(), options.seeds)
+    fanouts = [int(fanout) for fanout in options.fanout.split(",")]
+    made = {}
+    for key, chosen, names in (
+        ("prob", {"prob": "weight"}, []),
+        ("prob_and_rows", {"prob": "weight"}, ["feat"]),
+        ("mask", {"mask": "kept"}, []),
+        ("mask_and_rows", {"mask": "kept"}, ["feat"]),
+    ):
+        sampler = NeighborSampler(fanouts, prefetch_node_feats=names, **chosen)
+        made[key] = Case(loaders(graph, seeds, sampler, options.batch_size), count_nodes(*names))
+    return size_of(graph), made
 
 
 def main():
@@ -29,28 +43,9 @@ def main():
         batch_size=1000,
         seeds=30_000,
     )
-    graph = generate(options.scale, options.edges, options.dim)
-    generator = torch.Generator().manual_seed(2)
-    graph.edata["weight"] = torch.rand(graph.num_edges(), generator=generator) + 0.01
-    graph.edata["kept"] = torch.rand(graph.num_edges(), generator=generator) < 0.5
-    seeds = random_ids(graph.num_nodes(), options.seeds)
-    fanouts = [int(fanout) for fanout in options.fanout.split(",")]
-    cases = {}
-    for key, chosen, names in (
-        ("prob", {"prob": "weight"}, []),
-        ("prob_and_rows", {"prob": "weight"}, ["feat"]),
-        ("mask", {"mask": "kept"}, []),
-        ("mask_and_rows", {"mask": "kept"}, ["feat"]),
-    ):
-        sampler = NeighborSampler(fanouts, prefetch_node_feats=names, **chosen)
-        cases[key] = Case(loaders(graph, seeds, sampler, options.batch_size), count_nodes(*names))
-    result = run(cases, options.rounds)
-    show(result, graph)
-    write(
-        "weighted",
-        {"options": vars(options), "vertices": graph.num_nodes(), "edges": graph.num_edges()}
-        | result,
-    )
+    facts, result = run(__file__, options)
+    show(result, facts)
+    write("weighted", options, facts | result)
 
 
 if __name__ == "__main__":

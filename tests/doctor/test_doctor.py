@@ -30,6 +30,14 @@ def test_versions_and_machine(whole):
     assert whole.sections["memory"]["available"].split()[1].startswith(("MiB", "GiB", "TiB"))
 
 
+def test_settings_of_threads(monkeypatch):
+    monkeypatch.setenv("OMP_WAIT_POLICY", "passive")
+    monkeypatch.delenv("KMP_AFFINITY", raising=False)
+    cores = doctor._cores(Diagnosis())
+    assert cores["OMP_WAIT_POLICY"] == "passive"
+    assert cores["KMP_AFFINITY"] == "not set"
+
+
 def test_who_samples_for_dgl(whole):
     pytest.importorskip("pagraph.dgl", reason="needs DGL")
     paths = whole.sections["DGL: who samples"]
