@@ -20,12 +20,15 @@ PIP := $(BIN)/python -m pip install --disable-pip-version-check --progress-bar o
 # Without it a first `import dgl` prints a line to stdout, and writes to the home.
 export DGLBACKEND ?= pytorch
 
+# libgomp's waiting threads spin by default: tests that share few cores take them from each other. Benchmarks and the
+# demo measure both settings themselves.
+test test-all test-wheel matrix chaos: export OMP_WAIT_POLICY ?= passive
+
 # Without bytecode on disk each process of the tests compiles our modules again, and pytest rewrites 400 files of asserts.
 unexport PYTHONDONTWRITEBYTECODE
 
 # Neighbouring tests share fixtures and compiled kernels: each process gets whole stretches, and takes over what is left.
-# passive: libgomp's waiting threads spin by default, here on the cores of the other processes.
-PYTEST := OMP_WAIT_POLICY=$${OMP_WAIT_POLICY-passive} $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
+PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
 .PHONY: help venv demo test test-all test-wheel matrix bench large chaos gpu lint docs release clean
 
@@ -108,15 +111,9 @@ gpu:  ## Tests and benchmarks that need a GPU
 	$(GPU_PYTHON) benchmarks/gpu.py $(GPU_OPTIONS) || failed=1; \
 	exit $$failed
 
-# Wide features and a narrow model: the loading is what differs. About a minute on 2 cores. Compared with DGL's loader
-# if DGL is installed, else with PyG's if that can run. On a GPU with PyG's layers and loader, as DGL's wheels know none.
+# Wide features and a narrow model: the loading is what differs. A minute and a half on 2 cores.
 demo: $(READY) $(DEMO)  ## Generate a graph, train on it with two loaders, and compare them
-	@layers=$$($(BIN)/python -c 'import importlib.util, torch; \
-	print("pyg" if torch.cuda.is_available() and importlib.util.find_spec("torch_geometric") else "")') || exit; \
-	peer=$$($(BIN)/python -c 'import sys; from pagraph.train.models import peers; \
-	print(*[name for name in peers() if name in sys.argv[1:] or not sys.argv[1:]][:1])' $$layers) || exit; \
-	[ "$$peer" ] || echo "no other loader to compare with: DGL is not installed, nor pyg-lib or torch-sparse for PyG's"; \
-	set -x; $(BIN)/pagraph train $(DEMO) $${layers:+--layers $$layers} $${peer:+--compare $$peer} --epochs 4 --hidden 16
+	$(BIN)/python benchmarks/demo.py $(DEMO)
 
 $(DEMO): | $(READY)
 	@mkdir -p $(@D)

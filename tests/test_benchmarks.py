@@ -167,7 +167,7 @@ RMAT = "--scale 9 --edges 2000 --dim 4 --seeds 60 --batch-size 30"
 """A graph and seeds that take no time."""
 
 
-@pytest.mark.slow
+@pytest.mark.pages
 class TestBenchmarks:
     @pytest.fixture(autouse=True)
     def _with_pyg(self):

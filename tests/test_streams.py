@@ -177,7 +177,7 @@ def test_verbs(folder, streams):
     assert (code, shown) == (2, "") and bool(said) == ("stderr" not in streams)
 
 
-@pytest.mark.slow
+@pytest.mark.processes
 @pytest.mark.parametrize(
     "call", ["doctor", "train GRAPH --epochs 1 --hidden 2", "warmup core --jobs 1"]
 )
