@@ -68,6 +68,7 @@ def sums_of(graph, **options):
     return NeighborSums(graph, **options)[:]
 
 
+@pytest.mark.many
 @pytest.mark.parametrize("model", MODELS)
 @settings(max_examples=examples(60))
 @given(
@@ -138,6 +139,7 @@ def graph():
     return Graph.from_coo(src, dst, 50, ndata=ndata, edata={"weight": torch.rand(300, generator=g)})
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("row_normalize", [False, True])
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("mapped", [False, True])
@@ -270,6 +272,7 @@ def test_a_corrupt_source_is_noticed(graph, tmp_path):
         preaggregate(graph, tmp_path / "out", model="sage")
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 def test_the_same_bits_where_features_do_not_fit(model, dtype, tmp_path, monkeypatch):

@@ -153,6 +153,7 @@ class TestVerbs:
             pytest.skip("needs DGL")
         assert "test accuracy" in run("train", folder / "blocks", "--epochs", 1, "--hidden", 8)
 
+    @pytest.mark.many
     def test_warmup(self):
         assert "kinds of loaders" in run("warmup", "core", "--jobs", 1)
 

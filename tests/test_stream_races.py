@@ -72,6 +72,7 @@ def train(device, **options):
     loader.close()
 
 
+@pytest.mark.every
 @pytest.mark.parametrize(
     "there", [True, False], ids=["sampled by the device", "sampled by the CPU"]
 )
@@ -81,6 +82,7 @@ def test_a_loader_has_no_races(detector, transfer, there):
     assert detector.races == []
 
 
+@pytest.mark.compilers
 @pytest.mark.parametrize("transfer", ["zero-copy", "staging"])
 def test_padding_has_no_races(detector, transfer, monkeypatch):
     """Of batches that the device samples kernel by kernel."""
@@ -154,6 +156,7 @@ def test_threads_that_read_new_values_together_all_read_them_after_the_wait(dete
     assert order == ["waited", "reads"]
 
 
+@pytest.mark.compilers
 def test_the_detector_sees_a_missing_wait(detector, monkeypatch):
     def only_own(self, tensors, ready):
         for tensor in tensors:
@@ -164,6 +167,7 @@ def test_the_detector_sees_a_missing_wait(detector, monkeypatch):
     assert any("on user reads what reading uses" in race for race in detector.races)
 
 
+@pytest.mark.compilers
 def test_the_detector_sees_memory_that_is_not_recorded(detector, monkeypatch):
     monkeypatch.setattr(
         HostAccelerator,

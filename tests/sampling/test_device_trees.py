@@ -37,6 +37,7 @@ def assert_same_trees(batch, expected):
     assert_equal_by_key(batch.trees, expected.trees)
 
 
+@pytest.mark.compilers
 @interpreted
 @settings(max_examples=examples(30))
 @given(
@@ -88,6 +89,7 @@ def timed_graphs(draw):
     return graph, kind, wide
 
 
+@pytest.mark.compilers
 @interpreted
 @settings(max_examples=examples(40))
 @given(
@@ -139,6 +141,7 @@ def weighted_graphs(draw):
     return graph
 
 
+@pytest.mark.compilers
 @interpreted
 @pytest.mark.parametrize("kind", ["blocks", "subgraph", "trees"])
 @settings(max_examples=examples(15))

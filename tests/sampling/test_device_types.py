@@ -53,6 +53,7 @@ def seeds_of(data, graph, dtype, counts=None):
     }
 
 
+@pytest.mark.compilers
 @pytest.mark.parametrize("kind", KINDS, ids=["blocks", "subgraph"])
 @settings(max_examples=examples(60))
 @given(

@@ -104,6 +104,7 @@ def on_disk(in_memory, tmp_path, monkeypatch):
     return graph
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("name", SAMPLERS)
 def test_batches_equal_those_from_memory(in_memory, on_disk, name):
     sampler, seeds = SAMPLERS[name], torch.arange(0, 4096, 41)

@@ -189,6 +189,7 @@ def stars():
     return Graph.from_coo([3, 3, 4, 3, 4, 5, 6, 5], [0, 1, 1, 2, 2, 2, 2, 7], 8)
 
 
+@pytest.mark.statistics
 def test_draws_are_in_proportion_to_the_squares_of_the_shares():
     shares = np.array([1 + 1 / 2 + 1 / 4, 1 / 2 + 1 / 4, 1 / 4, 1 / 4])  # of vertices 3, 4, 5 and 6
     rounds, counts = 2000, np.zeros(4)
@@ -199,6 +200,7 @@ def test_draws_are_in_proportion_to_the_squares_of_the_shares():
     assert stats.chisquare(counts, expected).pvalue > 1e-4
 
 
+@pytest.mark.statistics
 def test_without_replacement_in_proportion_to_what_is_left():
     shares = np.array([7, 3, 1, 1]) ** 2 / 60
     pairs = {}

@@ -125,6 +125,7 @@ def test_several_types(data):
     }
 
 
+@pytest.mark.many
 @pytest.mark.parametrize("most_direct", [kernels.MOST_DIRECT, 0])
 def test_rows_of_several_chunks_and_more_edges_than_there_was_room_for(monkeypatch, most_direct):
     """A hub's row is looked at 64 edges at a time; room for the edges found is doubled as they are

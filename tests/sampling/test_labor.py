@@ -100,6 +100,7 @@ def test_equals_the_plain_reference(
         assert torch.equal(outer.dst_nodes, inner.src_nodes)
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("prob", [None, "w"])
 @pytest.mark.parametrize("importance_sampling", [0, 2])
 def test_edges_are_taken_with_their_probabilities(prob, importance_sampling):
@@ -141,6 +142,7 @@ def test_all_neighbours_where_they_fit_else_the_fan_out_on_average():
             assert np.abs(z).max() < LIMIT
 
 
+@pytest.mark.many
 def test_the_mean_with_weights_is_nearly_unbiased():
     """A ratio of estimates: its bias falls with the fan-out, and is far below the spread."""
     graph, rounds = hub_graph(), 1500
@@ -205,6 +207,7 @@ def test_fewer_input_vertices_than_independent_draws_and_fewer_with_each_refinem
     assert mean(depending) < mean(plain)
 
 
+@pytest.mark.many
 def test_rows_that_are_nearly_complete_end_where_the_fixed_point_does():
     """Their fixed-point iteration takes thousands of steps; the kernel's shortcut must give the
     same probabilities."""

@@ -126,6 +126,7 @@ def test_equals_the_plain_reference(graph, sizes, method, prob, key, dtype, data
         assert torch.equal(outer.dst_nodes, inner.src_nodes)
 
 
+@pytest.mark.statistics
 @pytest.mark.parametrize("prob", [None, "w"])
 def test_ladies_draws_exactly_so_many_vertices_with_the_right_probabilities(prob):
     """In so many rounds vertices that were drawn one after the other, the nearest mistake, would
@@ -148,6 +149,7 @@ def test_ladies_draws_exactly_so_many_vertices_with_the_right_probabilities(prob
         assert (np.abs(counts / rounds - expected) <= LIMIT * error + 1e-9).all()
 
 
+@pytest.mark.statistics
 def test_fastgcn_draws_in_proportion_to_the_column_norms():
     graph, rounds, size = hub_graph(), 3000, 5
     everyone = torch.arange(graph.num_nodes)
@@ -175,6 +177,7 @@ def shares_by_edge(graph):
     return matrix
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("method", ["ladies", "fastgcn"])
 @pytest.mark.parametrize("prob", [None, "w"])
 def test_weighted_sums_are_unbiased_over_one_hop_and_two(method, prob):

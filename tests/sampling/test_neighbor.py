@@ -128,6 +128,7 @@ def test_every_sampled_edge_is_an_edge_of_the_graph(graph, fanout, replace, data
             assert len(set(block.positions.tolist())) == block.num_edges
 
 
+@pytest.mark.every
 @pytest.mark.parametrize(
     ("degree", "fanout"), [(2, 1), (5, 2), (11, 10), (40, 7), (100, 70), (300, 3)]
 )
@@ -150,6 +151,7 @@ def test_every_neighbour_is_included_equally_often(degree, fanout, replace):
     assert 1e-4 < stats.chi2.sf(statistic, degree - 1) < 1 - 1e-4
 
 
+@pytest.mark.statistics
 def test_pairs_of_neighbours_are_drawn_equally_often():
     """Marginal frequencies can be right and the joint ones wrong (torch-sparse's bug showed in
     both)."""

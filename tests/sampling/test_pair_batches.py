@@ -104,6 +104,7 @@ def random_graph(rng, sizes=(60, 40)):
     )
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("triplet", [False, True])
 @pytest.mark.parametrize("same_type", [False, True])
 def test_seed_rates_are_those_of_counted_epochs(triplet, same_type):

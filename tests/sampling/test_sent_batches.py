@@ -97,6 +97,7 @@ def test_equals_the_cpu(graph, fanouts, replace, dtype, cache, workers, prefetch
     loader.close()
 
 
+@pytest.mark.compilers
 @pytest.mark.parametrize("cache", [0, 0.4])
 def test_fields_of_all_kinds(cache):
     graph = make_graph()
@@ -188,6 +189,7 @@ def test_fields_that_are_replaced_or_written_are_read_again(workers):
     assert all(torch.equal(batch.features["x"], rows) for batch, rows in kept)
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("end", ["close", "drop", "error"])
 @pytest.mark.parametrize("workers", [0, 2])
 def test_lanes_of_batches_that_nobody_wants_come_back(end, workers):
@@ -252,6 +254,7 @@ def test_a_batch_makes_few_calls_and_launches_nothing_by_itself():
     assert counts.total() <= 106, counts.most_common()
 
 
+@pytest.mark.compilers
 @pytest.mark.parametrize("shapes", ["sampled", "fixed"])
 def test_a_graph_that_grows_between_epochs(monkeypatch, shapes):
     """Batches outgrow what the first ones took: they are made kernel by kernel until more is known."""
@@ -301,6 +304,7 @@ def test_batches_are_read_kernel_by_kernel_where_memory_is_short(monkeypatch):
     assert free == lanes
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("waits", [True, False])
 def test_there_are_no_races(monkeypatch, waits, workers):

@@ -223,6 +223,7 @@ def test_same_key_same_bits_whatever_the_threads(kind):
     assert len(set(alone)) == 40
 
 
+@pytest.mark.every
 @pytest.mark.parametrize(("degree", "fanout"), [(2, 1), (3, 2), (5, 2), (8, 7), (11, 3), (20, 10)])
 @pytest.mark.parametrize("disjoint", [False, True])
 def test_every_neighbour_is_drawn_equally_often(degree, fanout, disjoint):

@@ -168,6 +168,7 @@ def drawn(graph, sampler, limit, key=0):
 LEVELS = pytest.mark.parametrize("level", ["nodes", "edges"])
 
 
+@pytest.mark.every
 @LEVELS
 @pytest.mark.parametrize("replace", [False, True])
 @pytest.mark.parametrize(("valid", "fanout"), [(2, 1), (3, 2), (7, 3), (20, 10), (13, 12)])

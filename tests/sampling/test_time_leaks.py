@@ -166,6 +166,7 @@ def test_nothing_leaks_from_vertices(made, how, key, data):
     check(graph, sampler.sample(graph, seeds, key, seed_times=given or None), limits, sampler)
 
 
+@pytest.mark.many
 @TRIALS
 @given(made=graphs(), how=SETTINGS, key=st.integers(0, 2**64 - 1), data=st.data())
 def test_rows_of_vertices_and_times_sample_the_same(made, how, key, data):
@@ -201,6 +202,7 @@ def check_negatives(ends, of_nodes, drawn, limits, window, weight):
     assert ends.num_nodes == len(of_nodes)
 
 
+@pytest.mark.many
 @TRIALS
 @given(
     made=graphs(),

@@ -99,6 +99,7 @@ WHEEL = Graph.from_coo(
 )
 
 
+@pytest.mark.every
 @pytest.mark.parametrize(
     ("p", "q", "prob"),
     [

@@ -58,6 +58,7 @@ def sets_drawn(weights, k, copies, key, dtype=np.float32):
 LONG = np.array([0.1 + (e * 7 % 41) ** 2 / 100 for e in range(40)])
 
 
+@pytest.mark.every
 @pytest.mark.parametrize(
     ("weights", "k"),
     [
@@ -105,6 +106,7 @@ def inclusions(rows, degree):
     return picked.sum(axis=0), pairs
 
 
+@pytest.mark.every
 @pytest.mark.parametrize(
     ("degree", "fanout", "power"),
     [(300, 10, 1.0), (300, 10, 4.0), (100, 48, 1.0), (90, 60, 2.0), (500, 64, 8.0)],

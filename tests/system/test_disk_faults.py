@@ -142,6 +142,7 @@ IO_SETUP = 206
 IO_SUBMIT = 209
 
 
+@pytest.mark.many
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="numbers of system calls of x86-64")
 @pytest.mark.parametrize(
     ("forbidden", "expected"), [((), "aio readahead"), ((IO_SETUP,), "threads readahead")]
@@ -169,6 +170,7 @@ def test_a_system_that_refuses(rows_file, forbidden, expected):
     )
 
 
+@pytest.mark.many
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="numbers of system calls of x86-64")
 @pytest.mark.parametrize("error", [errno.EPERM, errno.EAGAIN])
 def test_a_system_that_takes_no_reads(rows_file, error):
@@ -192,6 +194,7 @@ def test_a_system_that_takes_no_reads(rows_file, error):
     assert printed.split() == [str(int(error))] * 2
 
 
+@pytest.mark.every
 @pytest.mark.parametrize(("way", "direct"), KINDS)
 def test_a_forked_child_reads_too(rows_file, way, direct):
     code = """
@@ -224,6 +227,7 @@ def test_a_forked_child_reads_too(rows_file, way, direct):
     run_python(code, rows_file, way, direct)
 
 
+@pytest.mark.attack
 def test_an_interrupt_and_the_end_of_the_interpreter(rows_file):
     """Ctrl-C ends a read, the reader goes on to work, and a thread that still reads does not keep
     the process."""

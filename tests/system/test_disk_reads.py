@@ -110,6 +110,7 @@ def test_many_threads_read_at_once(content, way, direct):
     reader.close()
 
 
+@pytest.mark.many
 @pytest.mark.parametrize("direct", [False, True])
 def test_of_a_mapped_array(tmp_path, direct):
     values = np.random.default_rng(0).random((3000, 37), dtype=np.float32)
@@ -130,6 +131,7 @@ def test_of_a_mapped_array(tmp_path, direct):
     assert not reader.is_current() and FileReader.of(tensor, direct=direct) is None
 
 
+@pytest.mark.many
 @pytest.mark.parametrize("direct", [False, True])
 def test_writes_through_a_shared_mapping_are_read(tmp_path, direct):
     np.save(tmp_path / "a.npy", np.zeros((3000, 37), dtype=np.float32))

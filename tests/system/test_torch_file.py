@@ -354,6 +354,7 @@ def test_it_is_closed_and_a_missing_one_is_said_to_be(path):
         load_saved(path)
 
 
+@pytest.mark.many
 def test_nothing_else_calls_torch_load():
     for folder, _, names in os.walk(Path(pagraph.__file__).parent, followlinks=True):
         for name in names:

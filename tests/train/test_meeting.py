@@ -108,6 +108,7 @@ def test_who_came_to_the_attempt_before_is_missing(kept):
         meet(0, 2, SECONDS)
 
 
+@pytest.mark.many
 def test_one_is_waited_for_that_ends_while_they_connect_and_is_started_again(kept):
     ends = "meeting._connect = lambda *_: os._exit(9)\nmeeting.meet(1, 2, 30)"
     with ThreadPoolExecutor(1) as pool:
@@ -137,6 +138,7 @@ def test_nobody_opens_the_store(place):
     )
 
 
+@pytest.mark.many
 @pytest.mark.parametrize("answers", [False, True])
 def test_a_port_that_another_program_has(place, answers):
     """It says nothing, or something else, to those that take it for the store."""
@@ -164,6 +166,7 @@ def test_a_port_that_another_program_has(place, answers):
         assert f"127.0.0.1:{place}" in str(second)
 
 
+@pytest.mark.many
 def test_an_address_that_is_none(place, monkeypatch):
     monkeypatch.setenv("MASTER_ADDR", "no-machine.invalid")
     with within(SECONDS + LATE):

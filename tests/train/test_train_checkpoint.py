@@ -81,6 +81,7 @@ KINDS = [
 ]
 
 
+@pytest.mark.many
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 def test_goes_on_with_the_same_bits(graph, tmp_path, kind):
     whole = run(graph, tmp_path / "whole", **kind)
@@ -102,6 +103,7 @@ def test_goes_on_with_the_same_bits(graph, tmp_path, kind):
     assert [path.name for path in (tmp_path / "cut").iterdir()] == ["checkpoint.pt"]
 
 
+@pytest.mark.many
 def test_a_finished_run_is_not_repeated_and_may_be_made_longer(graph, tmp_path):
     first = run(graph, tmp_path, epochs=2)
     assert run(graph, tmp_path, Cutting(2), epochs=2).to_json() == first.to_json()

@@ -77,6 +77,7 @@ def options_of(**settings):
     return TrainOptions(**{"device": "cpu", "hidden": 8, "lr": 0.01, **settings})
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("hops", [1, 2, 3])
 @pytest.mark.parametrize("layers", NAMES)
 def test_batches_evaluation_and_a_plain_reference_agree(layers, hops):
@@ -170,6 +171,7 @@ KINDS = {
 }
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("kind", KINDS)
 def test_relations_tell_what_features_do_not(papers, kind, pyg_without_extensions, no_threads_left):
     options = options_of(**QUICK, **KINDS[kind])
@@ -178,6 +180,7 @@ def test_relations_tell_what_features_do_not(papers, kind, pyg_without_extension
     assert result.epochs[-1].loss < 0.5 * result.epochs[0].loss
 
 
+@pytest.mark.many
 def test_the_same_bits_whatever_the_threads_and_after_a_break(papers, tmp_path):
     def run(**settings):
         checkpoint = settings.pop("checkpoint", None)
@@ -219,6 +222,7 @@ class Pretended(World):
         return [value] * self.size
 
 
+@pytest.mark.many
 @pytest.mark.parametrize("name", ["whole", "evaluated"])
 def test_a_part_predicts_for_its_own_what_the_whole_graph_does(parts, name):
     options = options_of(layers="pyg", **FULL)

@@ -218,6 +218,7 @@ def test_learns(kind, tmp_path, pyg_without_extensions):
     assert len(report["val_mrr_by_epoch"]) == 15 and "test_accuracy" not in report
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("model", ["sage", "gat"])
 @pytest.mark.parametrize("layers", NAMES)
 def test_the_same_seed_gives_the_same_run_whatever_the_threads(graph, layers, model):

@@ -53,6 +53,7 @@ def kind(request, pyg_without_extensions):
     return KINDS[request.param]
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("model", MODELS)
 def test_learns(graph, model, kind, no_threads_left):
     # Evaluated seldom: each evaluation takes as long as some epochs of so small a graph.
@@ -62,6 +63,7 @@ def test_learns(graph, model, kind, no_threads_left):
     assert result.epochs[-1].loss < 0.6 * result.epochs[0].loss
 
 
+@pytest.mark.learning
 def test_all_loaders_and_layers_reach_the_same_accuracy(graph, pyg_without_extensions):
     short = {"epochs": 20, "eval_every": 10}
     first, *others = (
@@ -82,6 +84,7 @@ def test_runs_in_turn_are_those_by_themselves(graph):
     assert found == [(name, alone[name][epoch]) for epoch in range(3) for name in alone]
 
 
+@pytest.mark.many
 @pytest.mark.parametrize("layers", NAMES)
 def test_the_same_seed_gives_the_same_run_whatever_the_threads(graph, layers):
     first = run(graph, seed=3, epochs=3, layers=layers)
@@ -164,6 +167,7 @@ def test_prediction_cleans_up_after_a_failure(graph, framework):
     assert model.training
 
 
+@pytest.mark.memory
 def test_too_little_memory_for_evaluation_is_refused_before_the_first_batch(framework):
     """The number that is said suffices."""
     count, listener = 60_000, Listener()
@@ -202,6 +206,7 @@ def test_features_of_any_type(graph, dtype, layers):
     assert run(graph, epochs=1, layers=layers).epochs[0].loss < 20
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("kind", [KINDS["dgl"], KINDS["DGL's own"], KINDS["pyg"]], ids=str)
 def test_gcn_on_cora_comes_near_the_published_accuracy(data_folder, kind):
     # Published 81.5 (Kipf and Welling, 2017); 3 seeds here gave 80.0 to 82.9 with either loader, an

@@ -49,6 +49,7 @@ def test_gcn_with_all_neighbours_is_kipf_and_wellings(graph, framework):
     torch.testing.assert_close(got.double(), expected, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.many
 def test_gcn_on_a_sample_is_unbiased(graph, framework):
     task = make_task(graph, TrainOptions(model="gcn"))
     torch.manual_seed(0)

@@ -11,6 +11,7 @@ from pagraph.train.loop import train
 from pagraph.train.task import make_task
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("layers", ["dgl", "pyg"])
 @pytest.mark.parametrize("name", ["float16", "int8"])
 def test_a_run_is_that_on_the_values(name, layers, tmp_path):

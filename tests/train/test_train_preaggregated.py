@@ -107,6 +107,7 @@ def test_layer_wise_prediction(graph, name, layers, framework):
     )
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("kind", [{"layers": "dgl"}, {"loader": "dgl"}, {"layers": "pyg"}], ids=str)
 def test_learns_from_a_folder(graph, name, kind, tmp_path):
@@ -117,6 +118,7 @@ def test_learns_from_a_folder(graph, name, kind, tmp_path):
     assert result.test_accuracy > 0.85
 
 
+@pytest.mark.learning
 @pytest.mark.parametrize("name", MODELS)
 def test_the_accuracy_is_that_of_one_hop_more(graph, name):
     """Sampled, the first layer's sums are exact instead of estimated: no worse."""
