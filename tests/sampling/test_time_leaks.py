@@ -7,6 +7,7 @@ that may be is found.
 import os
 
 import exact_times
+import pytest
 import torch
 from exact_times import WINDOWS, exact, times, within
 from hypothesis import HealthCheck, given, settings
