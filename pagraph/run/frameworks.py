@@ -13,7 +13,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-from .._graphbolt import stand_in
+from .._graphbolt import before_dgl
 from .ledger import Ledger, watched
 from .replacing import NotOurs, Offer, Replacer, is_of_pagraph
 
@@ -60,7 +60,7 @@ def hook(replacer: Replacer, ledger: Ledger) -> ImportHook:
     after["torch_geometric.sampler"] = partial(_pyg_samplers, replacer)
     after["torch_geometric.nn"] = partial(_pyg_walkers, replacer)
     # DGL 2.1 cannot be imported with a torch that its GraphBolt was not built for.
-    return ImportHook(before={"dgl": stand_in}, after=after)
+    return ImportHook(before={"dgl": before_dgl}, after=after)
 
 
 def _ours(face: str, name: str = "DataLoader") -> type:
