@@ -195,7 +195,8 @@ class Bench:
             settings.fanout,
         ]
         command += ["--batch-size", settings.batch_size, "--seconds", settings.seconds, *arguments]
-        paths = {"PYTHONPATH": os.pathsep.join(contender.paths)}
+        # Without a backend DGL may print where the events are told.
+        paths = {"PYTHONPATH": os.pathsep.join(contender.paths), "DGLBACKEND": "pytorch"}
         return run(
             [str(part) for part in command],
             limit=limit,

@@ -29,6 +29,8 @@ import numpy as np
 import report
 from script_data import citations, dgl_data, interactions, mag, products, proteins, pyg_data, shop
 
+from pagraph.run.ledger import CANNOT
+
 # Behind what a script calls its figure.
 NUMBER = r"\W*(?:roc_auc\W*)?([0-9]+\.[0-9]+)"
 LABOR = "--gpu -1 --num-epochs 5 --num-hidden 64 --fan-out 5,5,5 --batch-size 128 --lr 0.01"
@@ -253,11 +255,14 @@ def result(said, seed, figure):
     code = int((said / f"{seed}.code").read_text())
     numbers = said / f"{seed}.json"
     found = json.loads(numbers.read_text()) if numbers.exists() else {}
+    error = found.pop("error", "")
+    instead = [line["why"] for line in found.get("lines", ()) if line["why"].startswith(CANNOT)]
     if code == -9:
         found["error"] = "took too long"
     elif code:
-        before = out.partition("\npagraph run:")[0].strip().splitlines()
-        found["error"] = before[-1][:200] if before else f"exit code {code}"
+        found["error"] = error or f"exit code {code}"
+    elif instead:  # so ours ran
+        found["error"] = instead[0]
     figures = re.findall(re.escape(figure) + NUMBER, out) if figure else []
     if figures:
         found["figure"] = float(figures[-1])

@@ -1,4 +1,4 @@
-"""A placeholder for a GraphBolt binary that cannot load, so that ``import dgl`` works without it.
+"""What ``import dgl`` needs: a backend, and a placeholder for a GraphBolt binary that cannot load.
 
 This module does not import DGL.
 """
@@ -6,6 +6,7 @@ This module does not import DGL.
 from __future__ import annotations
 
 import importlib.util
+import os
 import sys
 from importlib.machinery import ModuleSpec
 from pathlib import Path
@@ -50,12 +51,16 @@ def is_placeholder(module: ModuleType) -> bool:
     return isinstance(module, _Placeholder)
 
 
-def stand_in(spec: ModuleSpec) -> None:
-    """Install the placeholder if the DGL of ``spec`` cannot load its GraphBolt.
+def before_dgl(spec: ModuleSpec) -> None:
+    """Choose DGL's backend, and install the placeholder if the DGL of ``spec`` needs it.
+
+    Without a backend in the environment or in its configuration, DGL prints one on stdout and
+    writes ``~/.dgl``, and cannot be imported where that fails. Child processes inherit it.
 
     DGL 2.1's wheel has a GraphBolt binary for each torch from 2.0 to 2.2, and cannot be imported
     with any other.
     """
+    os.environ.setdefault("DGLBACKEND", "pytorch")
     if not _graphbolt_loads(spec):
         _forget_failed_import()
         placeholder = _Placeholder(

@@ -16,7 +16,11 @@ _PAGE = click.Path(path_type=Path, dir_okay=False)
     context_settings={"allow_interspersed_args": False},
 )
 @click.option("-m", "is_module", is_flag=True, help="Run a module, as `python -m` does.")
-@click.option("--theirs", is_flag=True, help="Only measure, and replace no loader.")
+@click.option(
+    "--theirs",
+    is_flag=True,
+    help="Measure the script's own loaders; replace only what cannot run here.",
+)
 @click.option(
     "--compare",
     type=click.IntRange(min=1),

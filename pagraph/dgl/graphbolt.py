@@ -6,7 +6,7 @@ import importlib.util
 import sys
 from typing import Any
 
-from .._graphbolt import GraphBoltMissingError, is_placeholder, stand_in
+from .._graphbolt import GraphBoltMissingError, before_dgl, is_placeholder
 from ..errors import MissingDependencyError, how_to_install
 
 __all__ = ["GraphBoltMissingError", "import_dgl", "is_placeholder"]
@@ -24,7 +24,7 @@ def import_dgl() -> Any:
             raise MissingDependencyError(
                 f"pagraph.dgl needs DGL, which is not installed: {how_to_install('dgl')}"
             )
-        stand_in(spec)
+        before_dgl(spec)
     try:
         import dgl
     except ModuleNotFoundError as error:

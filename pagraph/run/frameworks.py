@@ -13,22 +13,37 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-from .._graphbolt import stand_in
+from .._graphbolt import before_dgl
 from .ledger import Ledger, watched
 from .replacing import NotOurs, Offer, Replacer, is_of_pagraph
 
-_PYGS_LOADERS = (
-    "NeighborLoader",
-    "LinkNeighborLoader",
-    "HGTLoader",
-    "ShaDowKHopSampler",
-    "ClusterLoader",
-    "GraphSAINTSampler",
-    "GraphSAINTNodeSampler",
-    "GraphSAINTEdgeSampler",
-    "GraphSAINTRandomWalkSampler",
-)
-"""Classes of ``torch_geometric.loader`` that ``pagraph.pyg`` has under the same name."""
+_PYG_LIB = "WITH_PYG_LIB"
+_SPARSE = "WITH_TORCH_SPARSE"
+_WEIGHTED = "WITH_WEIGHTED_NEIGHBOR_SAMPLE"
+_METIS = "WITH_METIS"
+_CLUSTER = "WITH_TORCH_CLUSTER"
+_PACKAGES = {
+    _PYG_LIB: "pyg-lib",
+    _SPARSE: "torch-sparse",
+    _WEIGHTED: "pyg-lib",
+    _METIS: "pyg-lib",
+    _CLUSTER: "torch-cluster",
+}
+"""Flag of ``torch_geometric.typing`` to the package that sets it."""
+_PYGS_LOADERS: dict[str, tuple[str, ...]] = {
+    "NeighborLoader": (_PYG_LIB, _SPARSE),
+    "LinkNeighborLoader": (_PYG_LIB, _SPARSE),
+    "HGTLoader": (_SPARSE,),
+    "ShaDowKHopSampler": (_SPARSE,),
+    "ClusterData": (_METIS, _SPARSE),
+    "ClusterLoader": (),
+    "GraphSAINTSampler": (_SPARSE,),
+    "GraphSAINTNodeSampler": (_SPARSE,),
+    "GraphSAINTEdgeSampler": (_SPARSE,),
+    "GraphSAINTRandomWalkSampler": (_SPARSE,),
+}
+"""Classes of ``torch_geometric.loader`` that ``pagraph.pyg`` has under the same name, and the flags
+of which theirs needs one."""
 _READERS = {
     "torch.utils.data.dataloader": "DataLoader",
     "dgl.dataloading.dataloader": "DataLoader",
@@ -60,7 +75,7 @@ def hook(replacer: Replacer, ledger: Ledger) -> ImportHook:
     after["torch_geometric.sampler"] = partial(_pyg_samplers, replacer)
     after["torch_geometric.nn"] = partial(_pyg_walkers, replacer)
     # DGL 2.1 cannot be imported with a torch that its GraphBolt was not built for.
-    return ImportHook(before={"dgl": stand_in}, after=after)
+    return ImportHook(before={"dgl": before_dgl}, after=after)
 
 
 def _ours(face: str, name: str = "DataLoader") -> type:
@@ -75,14 +90,62 @@ def _watch(name: str, replacer: Replacer, ledger: Ledger, module: ModuleType) ->
 
 def _pygs(replacer: Replacer, ledger: Ledger, module: ModuleType) -> None:
     ledger.seen["torch_geometric"] = "PyG"
-    for name in _PYGS_LOADERS:
-        replacer.offer(getattr(module, name), Offer(partial(_ours, "pyg", name), note=_pyg_note))
-    # Not a loader: ClusterLoader reads the clusters that this makes.
-    replacer.offer(module.ClusterData, Offer(partial(_ours, "pyg", "ClusterData"), is_loader=False))
-    for name, ours in {"NodeLoader": "NeighborLoader", "LinkLoader": "LinkNeighborLoader"}.items():
-        with_sampler = partial(_with_sampler, getattr(module, name))
-        offer = Offer(partial(_ours, "pyg", ours), with_sampler, _pyg_note)
+    for name, needs in _PYGS_LOADERS.items():
+        lacks = partial(_lacks, needs)
+        if _PYG_LIB in needs:
+            lacks = partial(_lacks_to_sample, "neighbor_sampler")
+        # ClusterLoader reads the clusters that ClusterData makes.
+        is_loader = name != "ClusterData"
+        offer = Offer(partial(_ours, "pyg", name), None, lacks, _pyg_note, is_loader)
         replacer.offer(getattr(module, name), offer)
+    for name, ours in {"NodeLoader": "NeighborLoader", "LinkLoader": "LinkNeighborLoader"}.items():
+        theirs = getattr(module, name)
+        with_sampler = partial(_with_sampler, theirs)
+        lacks = partial(
+            _lacks_to_sample, "node_sampler" if name == "NodeLoader" else "link_sampler"
+        )
+        offer = Offer(partial(_ours, "pyg", ours), with_sampler, lacks, _pyg_note)
+        replacer.offer(theirs, offer)
+
+
+def _lacks(needs: Sequence[str], *args: Any, **kwargs: Any) -> str:
+    """Packages of which PyG's class needs one and has none, or "".
+
+    Args:
+        needs: Flags of ``torch_geometric.typing``, of which this PyG may not have all.
+        args, kwargs: Arguments of the class, which do not matter.
+    """
+    flags = sys.modules["torch_geometric.typing"]
+    if not needs or any(getattr(flags, need, False) for need in needs):
+        return ""
+    return " or ".join(dict.fromkeys(_PACKAGES[need] for need in needs))
+
+
+def _lacks_to_sample(name: str, loader: Any, *args: Any, **kwargs: Any) -> str:
+    """Packages that PyG's neighbour sampler lacks for a loader's arguments, or "".
+
+    Args:
+        name: Argument that may be a sampler; the second one if the loader always takes one.
+        loader, args, kwargs: The loader and its arguments.
+    """
+    sampler = kwargs.get(name, *args[1:2] if name != "neighbor_sampler" else ())
+    if sampler is not None:
+        given = _given_to(sampler)
+        return "" if given is None else _lacks_to_sample(name, loader, **given)
+    if kwargs.get("weight_attr") is not None:
+        return _lacks([_WEIGHTED])
+    if kwargs.get("disjoint") or kwargs.get("time_attr") is not None:
+        return _lacks([_PYG_LIB])
+    subgraph = kwargs.get("subgraph_type")
+    if getattr(subgraph, "value", subgraph) == "induced" or not kwargs.get("directed", True):
+        return _lacks([_SPARSE])
+    return _lacks([_PYG_LIB, _SPARSE])
+
+
+def _given_to(sampler: Any) -> dict[str, Any] | None:
+    """Arguments of PyG's neighbour sampler; None for a sampler of the script's own."""
+    given: dict[str, Any] | None = getattr(sampler, "__dict__", {}).get(_GIVEN)
+    return given if type(sampler).__name__ == "NeighborSampler" else None
 
 
 def _pyg_samplers(replacer: Replacer, module: ModuleType) -> None:
@@ -103,8 +166,9 @@ def _pyg_samplers(replacer: Replacer, module: ModuleType) -> None:
 
 def _pyg_walkers(replacer: Replacer, module: ModuleType) -> None:
     """Replace models that sample walks themselves, as PyG's need pyg-lib or torch-cluster."""
-    for name in ("Node2Vec", "MetaPath2Vec"):
-        offer = Offer(partial(_ours, "pyg", name), is_loader=False)
+    for name, needs in {"Node2Vec": (_PYG_LIB, _CLUSTER), "MetaPath2Vec": ()}.items():
+        lacks = partial(_lacks, needs)
+        offer = Offer(partial(_ours, "pyg", name), lacks=lacks, is_loader=False)
         replacer.offer(getattr(module, name), offer)
 
 
@@ -125,8 +189,8 @@ def _with_sampler(
     original = inspect.unwrap(theirs.__init__)
     call = inspect.signature(original).bind(loader, *args, **kwargs)
     _, (_, data), (_, sampler), *rest = call.arguments.items()
-    given = vars(sampler).get(_GIVEN) if hasattr(sampler, "__dict__") else None
-    if given is None or type(sampler).__name__ != "NeighborSampler":
+    given = _given_to(sampler)
+    if given is None:
         raise NotOurs(f"{type(sampler).__name__} is the script's own sampler")
     settings = given | {name: getattr(sampler, name) for name in _SETTABLE}
     if settings.pop("sample_direction", "forward") != "forward":

@@ -11,15 +11,18 @@ import time
 import traceback
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from .._compiling import compiled_ns
+from ..system.processors import OtherPrograms
 
 # The numbers are written this often, as a script may be killed at any moment.
 _FLUSH_NS = 10**9
+# If less of the time was looked at, the last look is made at the script's end, which may be later.
+_LOOKED_AT = 0.9
 # Packages that make loaders for a script. The table names the script's line.
 _NOT_A_SCRIPT = frozenset(
     {"pagraph", "torch", "torch_geometric", "dgl", "functools", "contextlib"}
@@ -29,6 +32,8 @@ OURS = "pagraph"
 """The loader was replaced by ours."""
 THEIRS = "their own"
 """The loader is the framework's."""
+CANNOT = "its own cannot run here without "
+"""Begin of ``Key.why`` of a loader of ours that runs because theirs cannot."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +51,11 @@ class Key:
     place: str
     ran: str
     why: str = ""
+
+    @property
+    def is_instead(self) -> bool:
+        """Whether theirs was asked for, and cannot run here."""
+        return self.why.startswith(CANNOT)
 
 
 @dataclass
@@ -151,6 +161,9 @@ class Ledger:
         self._waited = 0
         self._compiled = 0
         self._flushed = 0
+        # What a launcher or the script has started beside this process is no other program.
+        is_alone = not self._role and os.environ.get("WORLD_SIZE", "1") == "1"
+        self._others = OtherPrograms(os.getpid() if is_alone else os.getppid())
 
     def forked(self) -> None:
         """Start again from zero in a forked process."""
@@ -199,6 +212,8 @@ class Ledger:
         with self._lock:
             if loader not in self._known:
                 self.made(loader, Key(type(loader).__name__, made_at(), *_origin(loader)))
+            if not self._begin:
+                self._look_at_others()
             known = self._known[loader]
             started = Pass(self, known.key, known.epochs == 0, weakref.ref(loader))
             known.epochs += 1
@@ -223,7 +238,7 @@ class Ledger:
             # Threads that add at the same time may lose a wait. A lock per batch would cost more.
             self._waited += end - begin - compiled
             self._compiled += compiled
-        if self._folder is not None and end - self._flushed > _FLUSH_NS:
+        if end - self._flushed > _FLUSH_NS:
             self.flush()
 
     def ended(self, over: Pass) -> None:
@@ -292,19 +307,24 @@ class Ledger:
             }
             for running in list(self._open):
                 _book(lines.setdefault(running.key, Line()), running)
+            seconds = max(0, self._end - self._begin - self._compiled) / 1e9
+            if looks and self._others.seconds < _LOOKED_AT * seconds:
+                self._look_at_others(at_once=True)
             return {
                 "role": self._role,
-                "seconds": max(0, self._end - self._begin - self._compiled) / 1e9,
+                "seconds": seconds,
                 "waited": self._waited / 1e9,
                 "compiling": self._compiled / 1e9,
+                "others": self._others.share,
                 "seen": dict(self.seen),
                 "lines": [asdict(key) | asdict(line) for key, line in lines.items()],
             }
 
     def flush(self) -> None:
-        """Write the numbers, whole or not at all. An error would be the script's, so none is
-        raised."""
+        """Look at other programs, and write the numbers, whole or not at all. An error would be the
+        script's, so none is raised."""
         self._flushed = time.perf_counter_ns()
+        self._look_at_others()
         if self._folder is None:
             return
         path = self._folder / f"{os.getpid()}.json"
@@ -314,6 +334,10 @@ class Ledger:
             os.replace(temporary, path)
         except Exception:  # the folder is gone, or the disk is full
             return
+
+    def _look_at_others(self, *, at_once: bool = False) -> None:
+        with suppress(Exception):  # it would be the script's
+            self._others.see(at_once=at_once)
 
 
 def _forked(this: weakref.ref[Ledger]) -> None:

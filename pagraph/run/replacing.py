@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
-from .ledger import OURS, THEIRS, Key, Ledger, made_at
+from .ledger import CANNOT, OURS, THEIRS, Key, Ledger, made_at
 
 _MARK = "_pagraph_replaces"
 _LONGEST = 90  # characters of an error in the table
@@ -29,7 +29,7 @@ class Settings:
     """Options of ``pagraph run``.
 
     Attributes:
-        theirs: Replace nothing.
+        theirs: Replace only what cannot run here.
         cache, memory, num_workers: For our loaders, unless the script sets them.
     """
 
@@ -50,12 +50,14 @@ class Offer:
     Attributes:
         ours: Returns our class, a subclass of theirs, and imports it only then.
         arguments: Turns arguments of theirs into ours, or raises ``NotOurs``.
+        lacks: What theirs needs for these arguments and is not installed, or "".
         note: What of a replaced loader is still theirs, or "".
         is_loader: Whether it is iterated, and so belongs into the table.
     """
 
     ours: Callable[[], type]
     arguments: Callable[..., tuple[tuple[Any, ...], dict[str, Any]]] | None = None
+    lacks: Callable[..., str] = lambda *args, **kwargs: ""
     note: Callable[[Any], str] = lambda loader: ""
     is_loader: bool = True
 
@@ -126,10 +128,12 @@ class Replacer:
         before = dict(vars(loader))
         place = made_at(loader)
         why: str | None = "--theirs"
-        if not self.settings.theirs:
+        # Asked before anything is made: an error of theirs may come after random numbers are drawn.
+        lacks = offer.lacks(loader, *args, **kwargs) if self.settings.theirs else ""
+        if lacks or not self.settings.theirs:
             why = self._try(loader, offer, args, kwargs)
         if why is None:
-            if not offer.is_loader:
+            if not offer.is_loader and not lacks:
                 return
 
             def give_up(error: BaseException) -> bool:
@@ -139,10 +143,10 @@ class Replacer:
 
             # A weak reference, as `give_up` must not keep the loader alive.
             loader_of = weakref.ref(loader)
-            note = ""
+            note = f"{CANNOT}{lacks}" if lacks else ""
             # What only the table and the timeline need must not raise an error in the script.
             with contextlib.suppress(Exception):
-                note = offer.note(loader)
+                note = note or offer.note(loader)
             self._ledger.made(loader, Key(kind.__name__, place, OURS, note), give_up)
             with contextlib.suppress(Exception):
                 if self._on_ours is not None:
@@ -216,9 +220,22 @@ def _back(loader: Any, kind: type, before: Mapping[str, Any]) -> None:
 
 def reason(error: BaseException) -> str:
     """An error as a short reason for the table."""
-    text = " ".join(str(error).split()) or type(error).__name__
-    if not isinstance(error, NotOurs | ValueError | TypeError | NotImplementedError):
-        text = f"{type(error).__name__}: {text}"
+    if isinstance(error, NotOurs | ValueError | TypeError | NotImplementedError):
+        return in_short(str(error)) or type(error).__name__
+    return error_in_short(error)
+
+
+def error_in_short(error: BaseException) -> str:
+    """Type and message of an error, as in the last line of its traceback."""
+    text = ""
+    with contextlib.suppress(Exception):  # of the error's own __str__
+        text = str(error)
+    return in_short(f"{type(error).__name__}: {text}" if text else type(error).__name__)
+
+
+def in_short(text: str) -> str:
+    """A text as one line for the table."""
+    text = " ".join(text.split())
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
 
 

@@ -7,11 +7,13 @@ import json
 import os
 import pkgutil
 import runpy
+import signal
 import subprocess
 import sys
 import tempfile
-import threading
+import time
 from collections.abc import Sequence
+from dataclasses import replace
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import CodeType, ModuleType, TracebackType
@@ -19,10 +21,12 @@ from typing import Any
 from zipfile import is_zipfile
 
 from .._streams import say
-from .replacing import Settings
+from .replacing import Settings, error_in_short, in_short
 from .session import NUMBERS, Session
 from .summary import Summary, compared, write_page
 
+# More than it takes until the witness of a killed script has written its numbers.
+_WITNESS_SECONDS = 10
 # Frames of files in this folder are left out of a script's traceback.
 _HERE = os.path.dirname(os.path.abspath(__file__))
 
@@ -93,20 +97,23 @@ def _guarded(run: Any, session: Session) -> int:
     try:
         run()
     except SystemExit as error:
-        return _exit_code(error)
+        code = _exit_code(error, session)
+        session.exit_code = code & 0xFF  # what the system keeps
+        return code
     except BaseException as error:
         _report(error)
-        if isinstance(error, KeyboardInterrupt):
-            session.interrupted = threading.current_thread() is threading.main_thread()
+        session.error = error_in_short(error)
+        session.exit_code = -signal.SIGINT if isinstance(error, KeyboardInterrupt) else 1
         return 1
     return 0
 
 
-def _exit_code(error: SystemExit) -> int:
+def _exit_code(error: SystemExit, session: Session) -> int:
     if error.code is None:
         return 0
     if isinstance(error.code, int):
         return error.code
+    session.error = in_short(str(error.code))
     say(error.code)
     return 1
 
@@ -147,7 +154,7 @@ def compare_runs(count: int, settings: Settings, target: Sequence[str], report: 
     """Run a script ``count`` times with its own loaders and ``count`` times with ours.
 
     Each run is a separate process with this one's input, output and terminal. The comparison is
-    printed on stderr.
+    printed on stderr. If theirs cannot run here, ours run alone.
 
     Returns:
         0, or the first exit code that is not 0, after which nothing more is run.
@@ -158,23 +165,38 @@ def compare_runs(count: int, settings: Settings, target: Sequence[str], report: 
         if name != "theirs" and value is not None
     ]
     sides: dict[str, list[Summary]] = {"theirs": [], "ours": []}
+    cannot: list[str] = []
     with tempfile.TemporaryDirectory(prefix="pagraph-run-") as folder:
         numbers = Path(folder) / "numbers.json"
-        for _ in range(count):
+        for number in range(1, count + 1):
             for side, found in sides.items():
+                if side == "theirs" and cannot:
+                    continue
                 chosen = ["--theirs"] if side == "theirs" else options
-                code = _run_once([*chosen, *target], numbers)
-                if code:
-                    return code
-                found.append(_read_numbers(numbers))
-    table = compared(sides["theirs"], sides["ours"])
-    say(f"\n{table}")
+                summary = _run_once([*chosen, *target], numbers)
+                if summary.exit_code:
+                    text = f"run {number} of {count} with {summary.whose} {summary.ended}"
+                    say(f"\npagraph run --compare: {text}")
+                    # A shell's exit code for a process that a signal ended.
+                    return summary.exit_code if summary.exit_code > 0 else 128 - summary.exit_code
+                found.append(summary)
+                cannot += summary.instead
+    table, shown = None, sides["ours"][-1]
+    if cannot:
+        shown = sorted(sides["ours"], key=lambda each: each.waited)[count // 2]
+        title = f"pagraph run --compare: the median of {count} runs with pagraph's loaders"
+        text = "\n".join([title, *cannot, "", str(shown)])
+    else:
+        table = compared(sides["theirs"], sides["ours"])
+        text = str(table)
+    say(f"\n{text}")
     if report is not None:
-        write_page(report, sides["ours"][-1], [sides["theirs"][-1]], table)
+        write_page(report, shown, sides["theirs"][-1:], table)
     return 0
 
 
-def _run_once(arguments: Sequence[str], numbers: Path) -> int:
+def _run_once(arguments: Sequence[str], numbers: Path) -> Summary:
+    """One run: its numbers, and how it ended."""
     command = [sys.executable, "-m", "pagraph", "run", *arguments]
     environment = os.environ | {NUMBERS: str(numbers)}
     with subprocess.Popen(command, env=environment) as process:
@@ -183,11 +205,12 @@ def _run_once(arguments: Sequence[str], numbers: Path) -> int:
         except KeyboardInterrupt:  # the terminal has sent it to the script, too
             process.wait()
             raise
-    # A shell's exit code for a process that a signal ended.
-    return code if code >= 0 else 128 - code
-
-
-def _read_numbers(path: Path) -> Summary:
-    saved = json.loads(path.read_text(encoding="utf-8"))
-    path.unlink()
-    return Summary.from_json(saved)
+    deadline = time.monotonic() + _WITNESS_SECONDS
+    # After `os._exit` or a signal another process writes them.
+    while not numbers.exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    if not numbers.exists():
+        return Summary(theirs="--theirs" in arguments[:1], exit_code=code)
+    saved = json.loads(numbers.read_text(encoding="utf-8"))
+    numbers.unlink()
+    return replace(Summary.from_json(saved), exit_code=code)

@@ -1,26 +1,32 @@
 """Session: watches a script from the first import hook to the table at its very end.
 
-The table must be printed however the script ends. After a normal end, or Ctrl-C, this process
-prints it. After ``os._exit``, a signal or a crash it cannot. For this case a second process, forked
-before the script begins, waits for its end and prints the numbers that were last written.
+The table must be printed however the script ends, and once. After a normal end, an error or Ctrl-C
+this process prints it. After ``os._exit``, a signal or a crash it cannot. For this case a second
+process, forked before the script begins, waits for its end and prints the numbers that were last
+written, if they are still there.
 """
 
 from __future__ import annotations
 
 import atexit
 import contextlib
+import fcntl
+import functools
 import json
 import os
 import select
 import shutil
 import signal
+import struct
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NoReturn
 
 from .._streams import flush, say_past_replacement
+from ..system.atomic import new_file
 from .frameworks import ImportHook, hook
 from .ledger import Ledger
 from .replacing import Replacer, Settings
@@ -28,6 +34,16 @@ from .summary import Summary, write_page
 
 # Environment variable by which `pagraph run --compare` tells a run where to write its numbers.
 NUMBERS = "PAGRAPH_RUN_NUMBERS"
+_EXIT_CODE = "exit_code"
+"""File with the argument of ``os._exit``, beside the numbers."""
+# How often the witness looks whether the script's process is still there. It learns of its end at
+# once, unless another process has inherited the script's end of the pipe.
+_LOOK_SECONDS = 0.5
+_UNKNOWN = -1  # in place of a wait status
+_DUMPED = 0x80  # of a wait status: memory was dumped
+# From linux/pidfd.h.
+_PIDFD_GET_INFO = 0xC040FF0B
+_PIDFD_INFO_EXIT = 1 << 3
 
 
 @dataclass(eq=False)
@@ -39,29 +55,45 @@ class Session:
         settings: Options of ``pagraph run``.
         report: HTML page to write at the end.
         timeline: Trace of our loaders to write.
+        exit_code, error: What the summary tells of the script's end. After an unhandled Ctrl-C the
+            process is killed by SIGINT at its very end, as Python is.
+        folder: Where processes write their numbers.
     """
 
     name: str
     settings: Settings
     report: Path | None = None
     timeline: Path | None = None
-    # The process is killed by SIGINT at its very end, as Python is after an unhandled Ctrl-C.
-    interrupted: bool = False
-    _folder: Path = field(init=False)
+    exit_code: int | None = 0
+    error: str = ""
+    folder: Path = field(init=False)
     _ledger: Ledger = field(init=False)
     _tracer: Any = field(default=None, init=False)
-    _done: int = field(default=-1, init=False)
     _pid: int = field(default_factory=os.getpid, init=False)
 
     def begin(self) -> None:
         """Watch until the process ends. To be called before the script imports anything."""
-        self._folder = Path(tempfile.mkdtemp(prefix="pagraph-run-"))
-        self._done = _start_witness(self)
-        self._ledger = Ledger(self._folder)
+        self.folder = Path(tempfile.mkdtemp(prefix="pagraph-run-"))
+        with contextlib.suppress(OSError):
+            Witness(self).start()
+        self._ledger = Ledger(self.folder)
         replacer = Replacer(self.settings, self._ledger, self._trace)
-        watch(replacer, self._ledger, self._folder)
+        replacer.cover(os, "_exit", self._noting(os._exit))
+        watch(replacer, self._ledger, self.folder)
         # The handler registered first is called last, after those of the script.
         atexit.register(self._finish)
+
+    def _noting(self, original: Callable[[int], NoReturn]) -> Callable[[int], NoReturn]:
+        """An ``os._exit`` that writes the exit code for the witness."""
+
+        @functools.wraps(original)
+        def _exit(status: int) -> NoReturn:
+            if os.getpid() == self._pid:
+                with contextlib.suppress(OSError):
+                    (self.folder / _EXIT_CODE).write_text(str(status & 0xFF))
+            original(status)
+
+        return _exit
 
     def _trace(self, loader: Any) -> None:
         if self.timeline is None or os.getpid() != self._pid:
@@ -84,16 +116,14 @@ class Session:
         with contextlib.suppress(Exception):
             flush()
         show(self, own)
-        with contextlib.suppress(OSError):
-            os.write(self._done, b"x")
-        if self.interrupted:
+        if self.exit_code == -signal.SIGINT:
             signal.signal(signal.SIGINT, signal.SIG_DFL)
             os.kill(self._pid, signal.SIGINT)
 
     def parts(self, own: dict[str, Any] | None) -> list[dict[str, Any]]:
         """Numbers of all processes, the script's first. ``own`` replaces those that it wrote."""
         found = {}
-        for path in sorted(self._folder.glob("*.json")):
+        for path in sorted(self.folder.glob("*.json")):
             with contextlib.suppress(OSError, ValueError):
                 found[path.stem] = json.loads(path.read_text(encoding="utf-8"))
         first = own or found.get(str(self._pid))
@@ -102,8 +132,8 @@ class Session:
         return others if first is None else [first, *others]
 
     def close(self) -> None:
-        """Remove the processes' numbers."""
-        shutil.rmtree(self._folder, ignore_errors=True)
+        """Remove the processes' numbers, by which the witness sees that they are told."""
+        shutil.rmtree(self.folder, ignore_errors=True)
 
 
 def watch(replacer: Replacer, ledger: Ledger, folder: Path) -> ImportHook:
@@ -154,71 +184,131 @@ def in_child(folder: str, settings: dict[str, Any]) -> None:
 def show(session: Session, own: dict[str, Any] | None) -> None:
     """Print the table and write the requested files. An error would be the script's, so it is
     printed, too."""
-    summary = Summary.of(session.parts(own), theirs=session.settings.theirs, name=session.name)
-    session.close()
+    summary = Summary.of(
+        session.parts(own),
+        theirs=session.settings.theirs,
+        name=session.name,
+        exit_code=session.exit_code,
+        error=session.error,
+    )
+    numbers = os.environ.get(NUMBERS)
+    text = ""
     try:
-        numbers = os.environ.get(NUMBERS)
-        if numbers:
-            Path(numbers).write_text(json.dumps(summary.to_json()), encoding="utf-8")
-        rank = os.environ.get("RANK", "0")
-        if rank != "0":  # of torchrun's or accelerate's processes one prints
-            return
-        if session.report is not None:
-            write_page(session.report, summary)
-        text = f"\n{summary}\n"
-        if os.environ.get("WORLD_SIZE", "1") != "1":
-            text += f"This is rank 0 of {os.environ['WORLD_SIZE']}; the others print no table.\n"
+        # Of torchrun's or accelerate's processes one prints.
+        if os.environ.get("RANK", "0") == "0":
+            if session.report is not None:
+                write_page(session.report, summary)
+            text = f"\n{summary}\n"
+            if os.environ.get("WORLD_SIZE", "1") != "1":
+                others = f"of {os.environ['WORLD_SIZE']}; the others print no table."
+                text += f"This is rank 0 {others}\n"
     except Exception as error:
         text = f"\npagraph run: {type(error).__name__}: {error}\n"
     say_past_replacement(text)
+    session.close()
+    if numbers:
+        with contextlib.suppress(OSError), new_file(Path(numbers)) as file:
+            file.write(json.dumps(summary.to_json()).encode())
 
 
-def _start_witness(session: Session) -> int:
-    """Start the process that prints the table if this one cannot.
+class Witness:
+    """A process that prints the table if the script's process ends without doing so."""
 
-    Returns:
-        The end of a pipe to write to once this process has printed it; -1 without such a process.
-    """
-    if not hasattr(os, "pidfd_open"):
-        return -1
-    read, write = os.pipe()
-    watched = os.pidfd_open(os.getpid())
-    # Forked twice, so that it is no child of this process: a script may wait for all its children.
-    child = os.fork()
-    if child:
-        os.waitpid(child, 0)
-        os.close(read)
-        os.close(watched)
-        return write
-    try:
-        # In another session, as Ctrl-C is for the script.
-        os.setsid()
-        if os.fork():
-            os._exit(0)
-        os.close(write)
-        _wait_for_end(session, read, watched)
-    finally:
-        os._exit(0)
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._pid = os.getpid()
 
+    def start(self) -> None:
+        """Start it.
 
-def _wait_for_end(session: Session, done: int, watched: int) -> None:
-    nowhere = os.open(os.devnull, os.O_RDWR)
-    # `killall` ends the script, too, and this process ends right after it.
-    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
-        signal.signal(number, signal.SIG_IGN)
-    for descriptor in (0, 1):  # readers of the script's output must see its end
-        os.dup2(nowhere, descriptor)
-    while True:
-        ready, _, _ = select.select([done, watched], [], [])
-        if watched in ready:
-            break
-        if os.read(done, 1):
+        Raises:
+            OSError: The system refuses such a process, or what it needs.
+        """
+        # An open file, as another process may get the number.
+        stat = _above_streams(os.open(f"/proc/{self._pid}/stat", os.O_RDONLY))
+        # Nobody writes to the other end: it closes with the script's process.
+        ends, held = map(_above_streams, os.pipe())
+        # Forked twice, so that it is no child of this process: a script may wait for all of those.
+        child = os.fork()
+        if child == 0:
+            try:
+                # In another session, as Ctrl-C is for the script.
+                os.setsid()
+                if os.fork() == 0:
+                    os.close(held)
+                    self._wait_for_end(ends, stat)
+            finally:
+                os._exit(0)
+        with contextlib.suppress(ChildProcessError):  # SIGCHLD is ignored
+            os.waitpid(child, 0)
+        os.close(ends)
+        os.close(stat)
+
+    def _wait_for_end(self, ends: int, stat: int) -> None:
+        nowhere = os.open(os.devnull, os.O_RDWR)
+        # `killall` ends the script, too, and this process ends right after it.
+        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+            signal.signal(number, signal.SIG_IGN)
+        for descriptor in (0, 1):  # readers of the script's output must see its end
+            os.dup2(nowhere, descriptor)
+        pidfd = _pidfd(self._pid)
+        events = [ends]
+        while (status := _status(stat, pidfd, is_closed=not events)) is None:
+            ready, _, _ = select.select(events, [], [], _LOOK_SECONDS)
+            if ready:  # or the script has closed all descriptors
+                events = []
+        session = self._session
+        if not session.folder.exists():  # it was printed
             return
-        # The script closed the pipe, such as by os.closerange, and is still running.
-        select.select([watched], [], [])
-        break
-    # It may have written to the pipe just before its end.
-    readable, _, _ = select.select([done], [], [], 0)
-    if readable and os.read(done, 1):
-        return
-    show(session, None)
+        session.exit_code = None if status == _UNKNOWN else os.waitstatus_to_exitcode(status)
+        with contextlib.suppress(OSError, ValueError):
+            session.exit_code = int((session.folder / _EXIT_CODE).read_text())
+        show(session, None)
+
+
+def _status(stat: int, pidfd: int | None, *, is_closed: bool) -> int | None:
+    """Wait status of a process; None while it runs.
+
+    Args:
+        stat: Its file in ``/proc``.
+        pidfd: Its descriptor, if there is one.
+        is_closed: Whether it has closed its files.
+    """
+    try:
+        state, *fields = os.pread(stat, 4096, 0).rpartition(b")")[2].split()
+    except OSError:  # its parent has waited for it
+        return _kept_status(pidfd)
+    status = int(fields[-1]) & ~_DUMPED
+    if state in (b"Z", b"X"):
+        return status
+    # It closes them just before its parent can wait for it. One that is stopped has another signal.
+    return status if is_closed and status and state not in (b"T", b"t") else None
+
+
+def _above_streams(descriptor: int) -> int:
+    """A copy of a descriptor in its place, with a number that is no standard stream's.
+
+    Where one of these is closed, a new descriptor gets its number.
+    """
+    above = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 3)
+    os.close(descriptor)
+    return above
+
+
+def _pidfd(pid: int) -> int | None:
+    if hasattr(os, "pidfd_open"):
+        with contextlib.suppress(OSError):  # an old kernel, or one that is not Linux itself
+            return _above_streams(os.pidfd_open(pid))
+    return None
+
+
+def _kept_status(pidfd: int | None) -> int:
+    """Wait status of a process that is gone, which Linux keeps from 6.15 on."""
+    info = bytearray(64)
+    struct.pack_into("=Q", info, 0, _PIDFD_INFO_EXIT)
+    try:
+        fcntl.ioctl(-1 if pidfd is None else pidfd, _PIDFD_GET_INFO, info)
+    except (OSError, ValueError):
+        return _UNKNOWN
+    known, status = struct.unpack("=Q52xi", info)
+    return int(status) & ~_DUMPED if known & _PIDFD_INFO_EXIT else _UNKNOWN

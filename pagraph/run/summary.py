@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import signal
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.metadata import PackageNotFoundError, version
@@ -23,8 +24,13 @@ _KEEPS_UP = 0.1
 # If more than this share of the waiting is in first epochs, it is mostly one-time work.
 _ONCE = 0.6
 _LOW_HIT_RATE = 0.5
+_LONG_PLACE = 24
 # In fewer seconds, starting threads and first use of memory outweigh everything else.
 _TOO_SHORT = 1.0
+# If other programs have more than these shares of the processors, the table says so, and the times
+# tell nothing of the script.
+_OTHERS_MATTER = 0.1
+_OTHERS_DECIDE = 0.25
 
 
 @dataclass(frozen=True, repr=False)
@@ -39,8 +45,12 @@ class Summary:
         processes: Processes that made loaders, without the script's own.
         readers: Processes that read loaders.
         seen: Names of the frameworks that were imported.
-        theirs: Whether nothing was replaced, on request.
+        theirs: Whether nothing was replaced, on request, that can run here.
         name: The script, for the title.
+        others: Share of the processors that other programs had meanwhile.
+        exit_code: That of the script, or minus the number of the signal that ended it; None if it
+            is unknown.
+        error: Last line of the script's error.
     """
 
     lines: Mapping[Key, Line] = field(default_factory=dict)
@@ -52,10 +62,18 @@ class Summary:
     seen: Sequence[str] = ()
     theirs: bool = False
     name: str = "the script"
+    others: float = 0.0
+    exit_code: int | None = 0
+    error: str = ""
 
     @classmethod
-    def of(cls, parts: Iterable[Mapping[str, Any]], *, theirs: bool, name: str) -> Summary:
-        """Add up what processes have written, the script's own first."""
+    def of(cls, parts: Iterable[Mapping[str, Any]], **about: Any) -> Summary:
+        """Add up what processes have written, the script's own first.
+
+        Args:
+            parts: What they have written.
+            about: ``theirs``, ``name``, ``exit_code`` and ``error``.
+        """
         parts = list(parts)
         lines: dict[Key, Line] = {}
         seen: list[str] = []
@@ -73,8 +91,8 @@ class Summary:
             processes=sum(bool(part["role"]) for part in parts),
             readers=max(1, sum(part["waited"] > 0 for part in parts)),
             seen=tuple(dict.fromkeys(seen)),
-            theirs=theirs,
-            name=name,
+            others=max((part["others"] for part in parts), default=0.0),
+            **about,
         )
 
     @property
@@ -95,7 +113,7 @@ class Summary:
         rows = [[*head, "hit rate"]]
         for key, line in self.lines.items():
             kind = key.kind if line.loaders < 2 else f"{key.kind} x {line.loaders}"
-            rows.append([kind, key.place, key.ran, *self._numbers(line)])
+            rows.append([kind, _short(key.place), key.ran, *self._numbers(line)])
         total = Line()
         for line in self.lines.values():
             total.add(line)
@@ -122,12 +140,39 @@ class Summary:
 
     @property
     def title(self) -> str:
-        """The script, and whose loaders it used."""
-        how = "its own loaders" if self.theirs else "pagraph's loaders in place of theirs"
-        title = f"pagraph run: {self.name}, {how}"
+        """The script, how it ended if not well, and whose loaders it used."""
+        title = f"pagraph run: {self.name}, {self.whose}"
+        if self.ended:
+            title = f"pagraph run: {self.name} {self.ended}\nuntil then, {self.whose}"
         if self.processes:
             title += f", with {self.processes} more process{'es' if self.processes > 1 else ''}"
         return title
+
+    @property
+    def whose(self) -> str:
+        """Whose loaders the script used."""
+        if not self.theirs:
+            return "pagraph's loaders in place of theirs"
+        if self.instead:
+            return "pagraph's loaders where its own cannot run here"
+        return "its own loaders"
+
+    @property
+    def instead(self) -> list[str]:
+        """Which loaders of ours run because theirs, which were asked for, cannot."""
+        return [f"{key.kind} at {key.place}: {key.why}" for key in self.lines if key.is_instead]
+
+    @property
+    def ended(self) -> str:
+        """How the script ended, or "" if by its last line or exit code 0."""
+        if self.exit_code == 0:
+            return ""
+        how = "was killed or crashed"
+        if self.exit_code is not None:
+            how = f"ended with exit code {self.exit_code}"
+            if self.exit_code < 0:
+                how = f"was ended by {_signal_name(-self.exit_code)}"
+        return f"{how}: {self.error}" if self.error else how
 
     @property
     def notes(self) -> list[str]:
@@ -139,11 +184,14 @@ class Summary:
                 notes.append(f"{key.kind} at {key.place}{stays}: {key.why}")
         if self.compiling >= 0.005:
             notes.append(f"not counted: {self.compiling:.2f} s of {compiling_words()}")
-        return notes
+        return notes + _others_note(self.others)
 
     @property
     def advice(self) -> str:
-        """One line: what to do next, from these numbers alone."""
+        """One line: what to do next, from these numbers alone; "" if the script failed."""
+        # A script may be interrupted because its numbers are enough.
+        if self.exit_code != 0 and (self.exit_code != -signal.SIGINT or self.seconds < _TOO_SHORT):
+            return ""
         if not self.lines:
             if not self.seen:
                 return "The script imported neither DGL nor PyG, and read no loader of torch's."
@@ -157,9 +205,11 @@ class Summary:
             )
         if self.seconds < _TOO_SHORT:
             return f"{waits}: too short to tell, so measure more batches or epochs."
+        if self.others > _OTHERS_DECIDE:
+            return f"{waits}, on a busy machine: measure again on an idle one."
         if self.share < _KEEPS_UP:
             return f"{waits}: loading keeps up, so look at the model, not at the loader."
-        if self.theirs:
+        if self.theirs and not self.instead:
             return f"{waits}: without --theirs pagraph's loaders replace these."
         return f"{waits}: {self._cause()}"
 
@@ -182,8 +232,8 @@ class Summary:
         )
 
     def __str__(self) -> str:
-        table = f"{self.table}\n" if self.lines else f"{self.title}\n"
-        return f"{table}{self.advice}"
+        head = str(self.table) if self.lines else self.title.partition("\n")[0]
+        return "\n".join(filter(None, [head, self.advice]))
 
     __repr__ = __str__
 
@@ -196,7 +246,7 @@ class Summary:
     @classmethod
     def from_json(cls, saved: Mapping[str, Any]) -> Summary:
         """The summary that :meth:`to_json` wrote."""
-        names = ("seconds", "waited", "compiling", "processes", "readers", "seen", "theirs", "name")
+        names = vars(cls()).keys() - {"lines"}
         return cls(dict(_lines_of(saved)), **{name: saved[name] for name in names})
 
     def to_json(self) -> dict[str, Any]:
@@ -210,10 +260,33 @@ class Summary:
             "share": self.share,
             "processes": self.processes,
             "readers": self.readers,
+            "others": self.others,
+            "exit_code": self.exit_code,
+            "error": self.error,
             "seen": list(self.seen),
             "advice": self.advice,
             "lines": [vars(key) | vars(line) for key, line in self.lines.items()],
         }
+
+
+def _others_note(share: float) -> list[str]:
+    if share <= _OTHERS_MATTER:
+        return []
+    return [f"other programs had {percent(share)} of the processors: times may be too long"]
+
+
+def _short(place: str) -> str:
+    """A place for a table: of a long path, its last two names."""
+    if len(place) <= _LONG_PLACE:
+        return place
+    return os.path.join("...", *place.split(os.sep)[-2:])
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # a real-time one
+        return f"signal {number}"
 
 
 def _lines_of(saved: Mapping[str, Any]) -> Iterator[tuple[Key, Line]]:
@@ -231,7 +304,7 @@ def compared(theirs: Sequence[Summary], ours: Sequence[Summary]) -> Table:
     for kind, place in dict.fromkeys((key.kind, key.place) for key in keys):
         cells = [median(_waited(each, kind, place) for each in side) for side in (theirs, ours)]
         ran = "yes" if (kind, place) in replaced else "no"
-        rows.append([kind, place, f"{cells[0]:.3f}", f"{cells[1]:.3f}", ran])
+        rows.append([kind, _short(place), f"{cells[0]:.3f}", f"{cells[1]:.3f}", ran])
     waited = [median(each.waited for each in side) for side in (theirs, ours)]
     seconds = [median(each.seconds for each in side) for side in (theirs, ours)]
     shares = [median(each.share for each in side) for side in (theirs, ours)]
@@ -239,7 +312,9 @@ def compared(theirs: Sequence[Summary], ours: Sequence[Summary]) -> Table:
     rows.append(["from first to last batch", "", f"{seconds[0]:.3f}", f"{seconds[1]:.3f}", ""])
     rows.append(["of the time", "", percent(shares[0]), percent(shares[1]), ""])
     title = f"pagraph run --compare: medians of {len(theirs)} runs each way, in turn"
-    return Table(rows, title, left=(0, 1), caption=_verdict(waited, seconds))
+    others = max(median(each.others for each in side) for side in (theirs, ours))
+    caption = "\n".join([_verdict(waited, seconds), *_others_note(others)])
+    return Table(rows, title, left=(0, 1), caption=caption)
 
 
 def _waited(summary: Summary, kind: str, place: str) -> float:
@@ -276,7 +351,7 @@ def page_text(
     summary: Summary, others: Sequence[Summary] = (), comparison: Table | None = None
 ) -> str:
     """The page as HTML, with names escaped."""
-    advice = summary.advice
+    advice = " ".join(filter(None, [summary.ended and f"It {summary.ended}.", summary.advice]))
     if comparison is not None:
         advice = comparison.caption
         comparison = _bare(comparison)

@@ -67,22 +67,36 @@ def _cgroup_room(proc: Path, cgroups: Path) -> list[int]:
 
 
 def _groups(proc: Path, cgroups: Path) -> Iterator[tuple[Path, str, str, str]]:
-    """Every control group that contains this process, of version 1 and 2, with its files' names."""
+    """Every control group that contains this process, with the names of its files."""
+    for group, version in control_groups("memory", proc, cgroups):
+        if version == 2:
+            yield group, "memory.max", "memory.current", "inactive_file"
+        else:
+            yield group, "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"
+
+
+def control_groups(controller: str, proc: Path, cgroups: Path) -> Iterator[tuple[Path, int]]:
+    """Folder of every control group that contains this process, with its version, 1 or 2.
+
+    Args:
+        controller: "memory" or "cpu".
+        proc, cgroups: Where the system shows them.
+    """
     for line in _read(proc / "self" / "cgroup").splitlines():
         _, controllers, path = line.split(":", 2)
         if controllers == "":
+            version = 2
             roots = [cgroups, cgroups / "unified"]
-            names = ("memory.max", "memory.current", "inactive_file")
-        elif "memory" in controllers.split(","):
-            roots = [cgroups / "memory"]
-            names = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+        elif controller in controllers.split(","):
+            version = 1
+            roots = [cgroups / controller]
         else:
             continue
         for root in roots:
             # Inside a container the path may be the host's. Then the mount itself is the group.
             folder = root / path.strip("/")
             for group in [folder, *folder.parents]:
-                yield group, *names
+                yield group, version
                 if group == root:
                     break
 

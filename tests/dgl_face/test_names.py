@@ -1,6 +1,8 @@
 """The whole import line can be swapped: all names of ``dgl.dataloading``, ours first."""
 
+import os
 import subprocess
+from pathlib import Path
 
 import pytest
 import torch
@@ -8,6 +10,7 @@ from cases import dgl
 from fresh_processes import HANGING, bare_python
 
 import pagraph.dgl
+from pagraph.datasets import sbm, write_graph
 
 SAMPLING = [
     *(
@@ -131,3 +134,38 @@ print(len(list(loader)))
     command = [bare_python(), "-W", "ignore", "-c", text]
     done = subprocess.run(command, capture_output=True, text=True, timeout=HANGING)
     assert done.stdout == "3\n", done.stderr
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(
+    ("home", "arguments"),
+    [
+        ("empty", ["-c", "import pagraph.dgl"]),
+        ("missing", ["-c", "import pagraph.dgl"]),
+        ("/dev/null/unwritable", ["-c", "import pagraph.dgl"]),
+        ("empty", ["-m", "pagraph", "run", "script.py"]),
+        ("empty", ["-m", "pagraph", "train", "graph", "--compare", "dgl", "--epochs", "1"]),
+        ("empty", ["-m", "pagraph", "doctor"]),
+    ],
+)
+def test_dgl_tells_no_backend_and_writes_none(home, arguments, tmp_path):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "script.py").write_text("import dgl\n")
+    write_graph(sbm(500), tmp_path / "graph")
+    kernels = os.environ.get("XDG_CACHE_HOME", str(Path.home() / ".cache"))
+    environment = os.environ | {"HOME": str(tmp_path / home), "XDG_CACHE_HOME": kernels}
+    for name in ("DGLBACKEND", "DGLDEFAULTDIR"):
+        environment.pop(name, None)
+    done = subprocess.run(
+        [bare_python(), *arguments],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=HANGING,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "DGLBACKEND" not in done.stdout and "backend not selected" not in done.stderr
+    assert not (tmp_path / home / ".dgl").exists()
+    if "-c" in arguments or "run" in arguments:
+        assert done.stdout == ""

@@ -1,7 +1,9 @@
 """What is counted, and what follows from it."""
 
 import gc
+import json
 import os
+import signal
 import threading
 import time
 import weakref
@@ -14,7 +16,8 @@ from watching import watched
 from pagraph import _compiling
 from pagraph.run.frameworks import ImportHook
 from pagraph.run.ledger import OURS, THEIRS, Key, Ledger, Line, made_at
-from pagraph.run.summary import Summary, compared
+from pagraph.run.summary import Summary, compared, page_text
+from pagraph.system.processors import OtherPrograms
 
 
 class Slow(torch.utils.data.Dataset):
@@ -209,6 +212,75 @@ def test_advice_follows_from_the_numbers(told, advice):
     assert advice in told.advice
     assert "\n" not in told.advice
     assert told.advice in str(told)
+
+
+KEEPS_UP = (OUR_KEY, Line(1, 3, 9, 0.5, 0.1))
+
+
+def test_a_busy_machine_is_told_and_is_not_the_models_fault():
+    quiet = summary(KEEPS_UP, others=0.05)
+    assert "other programs" not in str(quiet) and "keeps up" in quiet.advice
+    noticed = summary(KEEPS_UP, others=0.2)
+    assert "other programs had 20.0% of the processors" in str(noticed)
+    assert "keeps up" in noticed.advice
+    busy = summary(KEEPS_UP, others=0.5)
+    assert "50.0%" in str(busy.table) and "on a busy machine" in busy.advice
+    assert "model" not in busy.advice
+    assert "50.0%" in str(compared([quiet], [busy])) and "50.0%" in page_text(busy)
+    assert "50.0%" in busy._repr_html_()
+
+
+@pytest.mark.parametrize(
+    ("code", "ended"),
+    [
+        (3, "ended with exit code 3: E: x"),
+        (-11, "was ended by SIGSEGV: E: x"),
+        (-40, "was ended by signal 40: E: x"),
+        (None, "was killed or crashed: E: x"),
+    ],
+)
+def test_a_failure_is_the_first_line_and_nothing_is_advised(code, ended):
+    told = summary(KEEPS_UP, exit_code=code, error="E: x")
+    first, second, *_ = str(told).splitlines()
+    assert first == f"pagraph run: the script {ended}"
+    assert second == "until then, pagraph's loaders in place of theirs"
+    assert told.advice == "" and "loop waited" not in str(told)
+    assert str(summary(exit_code=code, error="E: x")) == first
+    assert f"It {ended}." in page_text(told).replace("&#39;", "'")
+
+
+def test_numbers_that_were_enough_to_interrupt_the_script_have_an_advice():
+    assert "keeps up" in summary(KEEPS_UP, exit_code=-signal.SIGINT).advice
+    assert summary(KEEPS_UP, exit_code=-signal.SIGINT, seconds=0.9).advice == ""
+
+
+def test_all_numbers_come_back_from_a_file():
+    told = summary(KEEPS_UP, others=0.3, exit_code=-9, error="E", theirs=True, processes=2)
+    saved = json.loads(json.dumps(told.to_json()))
+    assert saved["others"] == 0.3 and saved["exit_code"] == -9
+    assert Summary.from_json(saved).to_json() == told.to_json()
+
+
+def test_other_programs_are_measured_while_loaders_are_read(monkeypatch):
+    looks = []
+    monkeypatch.setattr(OtherPrograms, "see", lambda self, at_once=False: looks.append(at_once))
+    monkeypatch.setattr(OtherPrograms, "share", 0.4)
+    ledger = Ledger()
+    assert looks == []
+    passed = ledger.begin(DataLoader(Slow()))
+    assert looks == [False]
+    passed.answered(time.perf_counter_ns(), delivered=True)
+    assert looks == [False, False]
+    part = ledger.snapshot()  # nothing was seen of the time
+    assert looks == [False, False, True] and part["others"] == 0.4
+    assert Summary.of([part], theirs=False, name="script.py").others == 0.4
+
+
+def test_a_long_place_is_shortened_in_the_table_alone():
+    place = "project/source/loading/neighbours.py:123"
+    told = summary((Key("DataLoader", place, THEIRS, "why"), Line(1, 1, 1, 1.0, 1.0)))
+    row, note, *_ = str(told).splitlines()[2:]
+    assert row.split()[1] == ".../loading/neighbours.py:123" and place in note
 
 
 def test_the_table_has_a_line_each_and_all_of_them():

@@ -1,5 +1,6 @@
 """The frameworks' classes stay what they are, and their objects become ours where ours can."""
 
+import contextlib
 import copy
 import importlib
 import inspect
@@ -218,6 +219,80 @@ def test_theirs_replaces_nothing(data):
     }
 
 
+NEIGHBOURS = ["WITH_PYG_LIB", "WITH_TORCH_SPARSE"]
+LACKING = [
+    ("NeighborLoader", {"num_neighbors": [2]}, NEIGHBOURS),
+    ("LinkNeighborLoader", {"num_neighbors": [2]}, NEIGHBOURS),
+    ("NeighborLoader", {"num_neighbors": [2], "disjoint": True}, ["WITH_PYG_LIB"]),
+    ("NeighborLoader", {"num_neighbors": [2], "subgraph_type": "induced"}, ["WITH_TORCH_SPARSE"]),
+    (
+        "NeighborLoader",
+        {"num_neighbors": [2], "weight_attr": "w"},
+        ["WITH_WEIGHTED_NEIGHBOR_SAMPLE"],
+    ),
+    ("ShaDowKHopSampler", {"depth": 1, "num_neighbors": 2}, ["WITH_TORCH_SPARSE"]),
+    ("GraphSAINTNodeSampler", {"batch_size": 20}, ["WITH_TORCH_SPARSE"]),
+    ("ClusterData", {"num_parts": 4, "log": False}, ["WITH_METIS", "WITH_TORCH_SPARSE"]),
+]
+
+
+@pytest.fixture
+def no_packages(monkeypatch):
+    """PyG believes that nothing is installed that its own loaders need."""
+    for _, _, flags in LACKING:
+        for flag in flags:
+            monkeypatch.setattr(f"torch_geometric.typing.{flag}", False)
+
+
+@pytest.mark.usefixtures("no_packages")
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(("kind", "arguments", "flags"), LACKING)
+def test_theirs_that_cannot_run_here_are_ours(kind, arguments, flags, data, monkeypatch):
+    data = copy.copy(data)
+    data.w = torch.ones(500)
+    with watched(theirs=True) as seen:
+        loader = getattr(pyg, kind)(data, **arguments)
+        assert next(iter(loader)) is not None
+    key, _ = of_line(seen(), kind)
+    assert key.ran == "pagraph"
+    assert key.why.startswith("its own cannot run here without ")
+    packages = {"WITH_TORCH_SPARSE": "torch-sparse"}
+    assert key.why.endswith(" or ".join(packages.get(flag, "pyg-lib") for flag in flags))
+    assert key.why in str(seen()) and "where its own cannot run here" in seen().title
+    for flag in flags:
+        monkeypatch.setattr(f"torch_geometric.typing.{flag}", True)
+        # Some find out once more that the package is missing.
+        with watched(theirs=True) as seen, contextlib.suppress(ImportError, AttributeError):
+            assert type(getattr(pyg, kind)(data, **arguments)) is getattr(pyg, kind)
+        assert all(key.ran == "their own" for key in seen().lines)
+        monkeypatch.setattr(f"torch_geometric.typing.{flag}", False)
+
+
+@pytest.mark.usefixtures("no_packages")
+@pytest.mark.filterwarnings("ignore")
+def test_theirs_that_need_no_package_stay_theirs(data):
+    """A reader of our clusters, and a loader with a sampler of the script's own."""
+    from torch_geometric.sampler import NeighborSampler
+
+    class Own(NeighborSampler):
+        def sample_from_nodes(self, inputs):
+            raise KeyError("mine")
+
+    with watched(theirs=True) as seen:
+        clusters = pyg.ClusterData(data, num_parts=4, log=False)
+        assert sum(batch.num_nodes for batch in pyg.ClusterLoader(clusters, batch_size=2)) == 100
+        owns = pyg.NeighborLoader(data, [2], neighbor_sampler=Own(data, [2]))
+        with pytest.raises(KeyError, match="mine"):
+            next(iter(owns))
+        assert len(list(pyg.NodeLoader(data, NeighborSampler(data, [2]), batch_size=50))) == 2
+    assert {key.kind: key.ran for key in seen().lines} == {
+        "ClusterData": "pagraph",
+        "ClusterLoader": "their own",
+        "NeighborLoader": "their own",
+        "NodeLoader": "pagraph",
+    }
+
+
 def test_a_base_class_with_pygs_sampler_as_lightnings_data_modules_make_it(data):
     from torch_geometric.sampler import NeighborSampler
 
@@ -276,6 +351,19 @@ def test_models_that_walk_are_ours(name):
         positive, negative = next(iter(model.loader(batch_size=10)))
         assert model.loss(positive, negative).isfinite()
         assert list(copy.deepcopy(model).state_dict()) == ["embedding.weight"]
+
+
+@pytest.mark.usefixtures("no_packages")
+def test_a_model_that_walks_is_ours_where_theirs_cannot_be_made(monkeypatch):
+    from torch_geometric import nn
+
+    import pagraph.pyg
+
+    monkeypatch.setattr("torch_geometric.typing.WITH_TORCH_CLUSTER", False, raising=False)
+    with watched(theirs=True) as seen:
+        model = nn.Node2Vec(torch.randint(0, 20, (2, 100)), 4, walk_length=6, context_size=3)
+        assert type(model) is pagraph.pyg.Node2Vec
+    assert "without pyg-lib or torch-cluster" in of_line(seen(), "Node2Vec")[0].why
 
 
 def test_a_base_class_with_the_scripts_own_sampler_stays_theirs(data):

@@ -2,11 +2,13 @@
 
 import importlib.util
 import json
+import os
 import re
 import signal
 import subprocess
 import sys
 import textwrap
+import time
 
 import pytest
 from fresh_processes import HANGING
@@ -16,6 +18,10 @@ needs_pyg = pytest.mark.skipif(
     importlib.util.find_spec("torch_geometric") is None, reason="needs PyG"
 )
 READS = f"{DATA}\nfrom torch_geometric.loader import NeighborLoader\nlist(NeighborLoader(data, [3], batch_size=25))\n"
+LACKS = """
+import torch_geometric.typing as flags
+flags.WITH_PYG_LIB = flags.WITH_TORCH_SPARSE = False
+list("""
 
 WORLD = """
 import json, os, pickle, sys
@@ -93,7 +99,7 @@ def end(how):
         sys.exit("said")
     if how == "_exit":
         os._exit(7)
-    if how in ("SIGTERM", "SIGKILL", "SIGABRT", "SIGINT"):
+    if how.startswith("SIG"):
         os.kill(os.getpid(), getattr(signal, how))
         time.sleep(20)
     if how == "stderr":
@@ -107,20 +113,116 @@ end(sys.argv[1])
 """
 
 
+UNKNOWN = "was killed or crashed"
+"""Before Linux 6.15 nobody but its parent may learn which signal ended a process."""
+
+
 @pytest.mark.every
 @pytest.mark.parametrize(
-    "how",
-    ["raises", "chained", "code", "text", "_exit", "SIGTERM", "SIGKILL", "SIGABRT", "SIGINT"]
-    + ["stderr", "nothing"],
+    ("how", "ended"),
+    [
+        ("raises", ["ended with exit code 1: KeyError: 'x'"]),
+        ("chained", ["ended with exit code 1: ValueError: y"]),
+        ("code", ["ended with exit code 5"]),
+        ("text", ["ended with exit code 1: said"]),
+        ("_exit", ["ended with exit code 7"]),
+        ("SIGTERM", ["was ended by SIGTERM", UNKNOWN]),
+        ("SIGKILL", ["was ended by SIGKILL", UNKNOWN]),
+        ("SIGABRT", ["was ended by SIGABRT", UNKNOWN]),
+        ("SIGSEGV", ["was ended by SIGSEGV", UNKNOWN]),
+        ("SIGINT", ["was ended by SIGINT: KeyboardInterrupt"]),
+    ],
 )
-def test_ends_as_alone_and_the_table_comes(how, tmp_path):
+def test_a_failure_ends_as_alone_and_is_told_without_advice(how, ended, tmp_path):
     told = run(tmp_path, "script.py", how, text=ENDS)
     by_python = alone(tmp_path, "script.py", how)
     assert told.returncode == by_python.returncode
     assert told.stdout == by_python.stdout
+    said, mark, line = told.stderr.partition("\npagraph run: script.py ")
+    assert mark and said == by_python.stderr
+    assert line in [f"{each}\n" for each in ended]
+
+
+@pytest.mark.parametrize("how", ["stderr", "nothing"])
+def test_ends_as_alone_and_the_table_comes(how, tmp_path):
+    told = run(tmp_path, "script.py", how, text=ENDS)
+    by_python = alone(tmp_path, "script.py", how)
+    assert told.returncode == by_python.returncode == 0
+    assert told.stdout == by_python.stdout
     said, mark, table = told.stderr.partition("\npagraph run: script.py")
     assert mark and "imported neither" in table
     assert said == by_python.stderr
+
+
+CODES = {"nothing": 0, "_exit": 7, "SIGKILL": -signal.SIGKILL}
+
+
+@pytest.mark.parametrize("how", list(CODES))
+@pytest.mark.parametrize("refusal", ["pidfd_open", "fork"])
+def test_a_system_that_refuses_what_the_witness_needs(how, refusal, tmp_path):
+    """Without a second process nobody can print the table of a script that is killed."""
+    refuse = f"import os\ndef refuse(*arguments): raise PermissionError\nos.{refusal} = refuse\n"
+    (tmp_path / "sitecustomize.py").write_text(refuse)
+    path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
+    told = run(tmp_path, "script.py", how, text=ENDS, PYTHONPATH=path)
+    assert told.returncode == CODES[how]
+    assert told.stderr.count("pagraph run:") == (refusal != "fork" or how == "nothing")
+    assert "Error" not in told.stderr
+
+
+def test_the_table_of_a_killed_script_waits_for_none_of_its_processes(tmp_path):
+    text = """
+    import os, signal, time
+    if os.fork() == 0:
+        while not os.path.exists("numbers.json"):
+            time.sleep(0.05)
+        os._exit(0)
+    os.kill(os.getpid(), signal.SIGKILL)
+    """
+    told = run(tmp_path, "script.py", text=textwrap.dedent(text))
+    assert told.returncode == -signal.SIGKILL and told.stderr.count("pagraph run:") == 1
+
+
+@pytest.mark.parametrize("how", ["nothing", "_exit"])
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_a_stream_that_is_closed_from_the_beginning(closed, how, tmp_path):
+    """Its number is a file's then, which must have what the script writes alone."""
+    opens = "import os\nfiles = [os.open(f'{n}.txt', os.O_CREAT | os.O_RDWR) for n in range(3)]\n"
+    writes = "for file in files:\n    os.write(file, b'mine')\n"
+    (tmp_path / "script.py").write_text(f"{opens}{writes}{ENDS}")
+    command = f"exec {sys.executable} -m pagraph run script.py {how} {closed}"
+    numbers = tmp_path / "numbers.json"
+    done = subprocess.run(
+        ["sh", "-c", command],
+        cwd=tmp_path,
+        env=os.environ | {"PAGRAPH_RUN_NUMBERS": str(numbers)},
+        capture_output=True,
+        text=True,
+        timeout=HANGING,
+    )
+    assert done.returncode == CODES[how]
+    assert done.stderr.count("pagraph run:") == (0 if "2" in closed else 1)
+    while not numbers.exists():  # the witness may write them after the end
+        time.sleep(0.05)
+    assert json.loads(numbers.read_text())["exit_code"] == done.returncode
+    files = [(tmp_path / f"{number}.txt").read_text() for number in range(3)]
+    assert [text.removesuffix("at exit\n") for text in files] == ["mine"] * 3
+
+
+def test_a_script_whose_parent_ignores_the_ends_of_children(tmp_path):
+    (tmp_path / "script.py").write_text("")
+    command = f"trap '' CHLD; exec {sys.executable} -m pagraph run script.py"
+    done = subprocess.run(
+        ["sh", "-c", command], cwd=tmp_path, capture_output=True, text=True, timeout=HANGING
+    )
+    assert done.returncode == 0 and done.stderr.count("pagraph run:") == 1
+
+
+def test_a_script_that_takes_the_descriptors_it_did_not_open(tmp_path):
+    text = "import os\nos.closerange(3, 100)\nfiles = [open(f'{n}.txt', 'w') for n in range(9)]\n"
+    told = run(tmp_path, "script.py", text=f"{text}for file in files: file.write('mine')\n")
+    assert told.returncode == 0 and told.stderr.count("pagraph run:") == 1
+    assert {path.read_text() for path in tmp_path.glob("?.txt")} == {"mine"}
 
 
 def test_a_script_that_closes_its_streams(tmp_path):
@@ -181,7 +283,42 @@ def test_a_framework_that_is_not_there(tmp_path):
     text = "import sys\nsys.modules['torch_geometric'] = None\nimport torch_geometric\n"
     told = run(tmp_path, "script.py", text=text)
     assert told.returncode == 1
-    assert "ModuleNotFoundError" in told.stderr and "imported neither" in told.stderr
+    error = "ModuleNotFoundError: import of torch_geometric halted; None in sys.modules"
+    assert told.stderr.splitlines()[-1].endswith(f"ended with exit code 1: {error}")
+
+
+class TestBothWays:
+    """``--compare`` says which run failed, and how."""
+
+    def test_an_exit_code(self, tmp_path):
+        told = run(tmp_path, "--compare", "2", "script.py", text="import sys\nsys.exit(3)\n")
+        assert told.returncode == 3
+        assert told.stderr.count("pagraph run: script.py") == 1
+        last = "pagraph run --compare: run 1 of 2 with its own loaders ended with exit code 3"
+        assert told.stderr.splitlines()[-1] == last
+
+    def test_an_error(self, tmp_path):
+        text = (
+            "open('n', 'a').write('x')\nif len(open('n').read()) == 4: raise ValueError('four')\n"
+        )
+        told = run(tmp_path, "--compare", "2", "script.py", text=text)
+        assert told.returncode == 1
+        last = told.stderr.splitlines()[-1]
+        assert last.startswith("pagraph run --compare: run 2 of 2 with pagraph's loaders in place")
+        assert last.endswith("ended with exit code 1: ValueError: four")
+
+    def test_a_signal(self, tmp_path):
+        text = "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n"
+        told = run(tmp_path, "--compare", "1", "script.py", text=text)
+        assert told.returncode == 128 + signal.SIGKILL
+        assert told.stderr.count("pagraph run: script.py") == 1
+        assert told.stderr.splitlines()[-1].endswith("its own loaders was ended by SIGKILL")
+
+    def test_an_end_that_only_another_process_can_tell_of(self, tmp_path):
+        told = run(tmp_path, "--compare", "1", "script.py", text="import os\nos._exit(0)\n")
+        assert told.returncode == 0
+        assert told.stderr.count("pagraph run: script.py") == 2
+        assert told.stderr.splitlines()[-1].startswith("No loader was read")
 
 
 @needs_pyg
@@ -266,10 +403,21 @@ class TestLoaders:
         assert "medians of 1 runs each way" in told.stderr
         assert "Both ways" in (tmp_path / "page.html").read_text()
 
-    def test_both_ways_end_where_one_fails(self, tmp_path):
-        told = run(tmp_path, "--compare", "2", "script.py", text="import sys\nsys.exit(3)\n")
-        assert told.returncode == 3
-        assert told.stderr.count("pagraph run: script.py") == 1
+    def test_both_ways_where_theirs_cannot_run(self, tmp_path):
+        text = f"{READS.replace('list(', LACKS)}\n"
+        told = run(tmp_path, "--theirs", "script.py", text=text)
+        assert told.returncode == 0, told.stderr
+        (line,) = told.numbers["lines"]
+        assert (line["ran"], line["batches"]) == ("pagraph", 4)
+        lacks = "its own cannot run here without pyg-lib or torch-sparse"
+        assert lacks in told.stderr and "loaders where its own cannot run here" in told.stderr
+        told = run(tmp_path, "--compare", "2", "--report", "page.html", "script.py")
+        assert told.returncode == 0, told.stderr
+        # One that finds out, two of ours, and the median of these.
+        assert told.stderr.count("pagraph run: script.py") == 4
+        assert "the median of 2 runs with pagraph's loaders" in told.stderr
+        assert lacks in told.stderr and "times as long" not in told.stderr
+        assert lacks in (tmp_path / "page.html").read_text()
 
     def test_what_was_seen_is_told_though_it_cannot_say_it_itself(self, tmp_path):
         text = f"{READS}\nimport os, time\ntime.sleep(1.1)\nlist(NeighborLoader(data, [3]))\nos._exit(9)\n"
