@@ -5,7 +5,6 @@ This module does not import DGL.
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 from importlib.machinery import ModuleSpec
 from pathlib import Path
@@ -53,8 +52,8 @@ def is_placeholder(module: ModuleType) -> bool:
 def stand_in(spec: ModuleSpec) -> None:
     """Install the placeholder if the DGL of ``spec`` cannot load its GraphBolt.
 
-    DGL 2.1's wheel has a GraphBolt binary for each torch from 2.0 to 2.2, and cannot be imported
-    with any other.
+    A DGL has a GraphBolt binary for each of a few torch versions, and cannot be imported with any
+    other: DGL 2.1's wheel for 2.0 to 2.2, all of them older than what we need.
     """
     if not _graphbolt_loads(spec):
         _forget_failed_import()
@@ -66,30 +65,12 @@ def stand_in(spec: ModuleSpec) -> None:
 
 
 def _graphbolt_loads(spec: ModuleSpec) -> bool:
-    """Whether DGL has no GraphBolt, or one with a binary for this torch."""
+    """Whether DGL has a GraphBolt binary for this torch."""
     import torch
 
-    folder = Path(spec.origin or "").parent
-    if not (folder / "graphbolt" / "__init__.py").exists():
-        return True  # DGL 1.x
     version = torch.__version__.split("+", maxsplit=1)[0]
-    binaries = list((folder / "graphbolt").glob(f"*graphbolt_pytorch_{version}.*"))
-    return bool(binaries) and _has_datapipes(folder)
-
-
-def _has_datapipes(folder: Path) -> bool:
-    """Whether GraphBolt's import of torchdata.datapipes works, or is not needed.
-
-    Before DGL 2.4 GraphBolt imports it; torchdata dropped it in 0.10.
-    """
-    if not (folder / "graphbolt" / "base.py").exists():
-        return True
-    if "torchdata" not in (folder / "graphbolt" / "base.py").read_text(encoding="utf-8"):
-        return True
-    try:
-        return importlib.util.find_spec("torchdata.datapipes") is not None
-    except ModuleNotFoundError:
-        return False
+    folder = Path(spec.origin or "").parent / "graphbolt"
+    return any(folder.glob(f"*graphbolt_pytorch_{version}.*"))
 
 
 def _forget_failed_import() -> None:
