@@ -36,6 +36,19 @@ def test_the_citation_has_the_version_and_both_papers():
     assert dois == ["10.1145/3419111.3421281", "10.1109/TPDS.2021.3065737"]
 
 
+def test_each_dependency_says_what_it_is_for():
+    project = pyproject()["project"]
+    extras = project["optional-dependencies"]
+    used = ("dgl", "pyg", "plot", "metis", "databases")
+    assert {*extras} == {*used, "docs", "dev", "dev-clients"}
+    listed = sum((extras[name] for name in used), project["dependencies"])
+    text = (ROOT / "docs" / "design.md").read_text()
+    section = text.split("\n## Dependencies\n")[1].split("\n## ")[0]
+    rows = re.findall(r"^\| (?:`\[\w+\]` \| )?(`.*?) \|", section, re.MULTILINE)
+    named = [name for row in rows for name in re.findall(r"`([\w-]+)`", row)]
+    assert named == [re.match(r"[\w-]+", each).group() for each in listed]
+
+
 def test_the_recipe_has_the_version_and_the_dependencies():
     recipe = yaml.safe_load((ROOT / "conda" / "recipe.yaml").read_text())
     assert recipe["context"]["version"] == pagraph.__version__
