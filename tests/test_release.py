@@ -29,6 +29,12 @@ def test_the_version_stands_in_the_source_alone():
     assert re.fullmatch(r"\d+\.\d+\.\d+((a|b|rc|\.dev)\d+)?", pagraph.__version__)
 
 
+def test_the_documentation_has_one_address():
+    address = pyproject()["project"].get("urls", {}).get("Documentation")
+    found = re.search(r"^site_url: (.+)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
+    assert address == (found and found[1])
+
+
 def test_the_citation_has_the_version_and_both_papers():
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
     assert citation["version"] == pagraph.__version__
