@@ -110,8 +110,8 @@ def read_edge_list(
 
     Edge ids follow the lines. Empty lines are ignored, and lines that begin with ``#`` or ``%``. If
     columns have names and none is asked for, all columns of numbers become edge fields. In Parquet,
-    so do booleans, times, categories and repeating texts, see ``docs/formats.md``. The file is read
-    in blocks, so memory is bounded apart from the edges.
+    so do booleans, times, categories and repeating texts. The file is read in blocks, so memory is
+    bounded apart from the edges.
 
     Args:
         path: Text, plain or gzipped, or Parquet if the name ends in ``.parquet``.

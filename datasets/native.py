@@ -40,9 +40,7 @@ WORK_SUFFIX = ".column"
 
 # Bytes that are read, hashed and written at once: large for the disk, small for memory.
 _CHUNK_BYTES = 8 * 2**20
-_FLOAT8 = tuple(
-    getattr(torch, name) for name in ("float8_e4m3fn", "float8_e5m2") if hasattr(torch, name)
-)
+_FLOAT8 = (torch.float8_e4m3fn, torch.float8_e5m2)
 
 
 class Rows(Protocol):

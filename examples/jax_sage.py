@@ -7,7 +7,7 @@ ignores.
 
 Run it on a graph folder, or without arguments on a generated block-model graph:
 
-    pip install 'pagraph[jax]'
+    pip install pagraph jax
     python examples/jax_sage.py [FOLDER] [--epochs 5]
 """
 

@@ -26,6 +26,19 @@ from pagraph.datasets import sbm
 from pagraph.pyg import HardNegatives, LinkNeighborLoader, to_pyg
 
 
+def split(data, generator):
+    """Links to train on and held-out links, shape ``(2, number)``. The data keeps the other edges.
+
+    An edge and its reverse stay together: one would tell of the other.
+    """
+    src, dst = data.edge_index[:, data.edge_index[0] < data.edge_index[1]]
+    order = torch.randperm(len(src), generator=generator)
+    both = torch.stack([torch.stack([src, dst]), torch.stack([dst, src])], dim=2)[:, order]
+    held_out, links, seen = both.split([1500, 4500, len(src) - 6000], dim=1)
+    data.edge_index = seen.flatten(1)
+    return links.flatten(1), held_out.flatten(1)
+
+
 def train(data, links, model, options):
     """Share of the negatives that are edges of the graph."""
     known = set(map(tuple, data.edge_index.t().tolist()))
@@ -86,11 +99,7 @@ def main():
     generator = torch.Generator().manual_seed(options.seed)
     torch.manual_seed(options.seed)
     data = to_pyg(sbm(3000, num_features=32, homophily=0.9, num_classes=20))
-    order = torch.randperm(data.num_edges, generator=generator)
-    held_out, links, seen = data.edge_index[:, order].split(
-        [3000, 9000, data.num_edges - 12_000], dim=1
-    )
-    data.edge_index = seen
+    links, held_out = split(data, generator)
     model = GraphSAGE(data.num_features, 32, num_layers=2)
     share = train(data, links, model, options)
     model.eval()

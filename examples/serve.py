@@ -4,7 +4,7 @@
 feature cache as training. Equal seeds get equal neighbours, so an answer does not depend on earlier
 requests.
 
-    pip install 'pagraph[pyg,serve]'
+    pip install 'pagraph[pyg]' starlette uvicorn
     python examples/serve.py [--port 8000]
     curl http://127.0.0.1:8000/score/42
 

@@ -6,7 +6,6 @@ that ``import pagraph`` stays quick.
 """
 
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 from ._late import offer
@@ -23,22 +22,6 @@ if TYPE_CHECKING:
     from .whole_step import WholeStep
 
 __version__ = "0.1.0"
-
-
-def _check_numpy() -> None:
-    """Refuse versions of torch and numpy that would fail later with "Numpy is not available"."""
-    try:
-        torch, numpy = version("torch"), version("numpy")
-    except PackageNotFoundError:  # installed without metadata, or not at all
-        return
-    if int(numpy.split(".")[0]) >= 2 and tuple(map(int, torch.split(".")[:2])) < (2, 3):
-        raise ImportError(
-            f"torch {torch} was built for numpy 1 and cannot use numpy {numpy}: pip install "
-            "'numpy<2', or take torch 2.3 or newer"
-        )
-
-
-_check_numpy()
 
 
 def _open_graph() -> Any:

@@ -5,7 +5,6 @@ This module does not import DGL.
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import sys
 from importlib.machinery import ModuleSpec
@@ -57,8 +56,8 @@ def before_dgl(spec: ModuleSpec) -> None:
     Without a backend in the environment or in its configuration, DGL prints one on stdout and
     writes ``~/.dgl``, and cannot be imported where that fails. Child processes inherit it.
 
-    DGL 2.1's wheel has a GraphBolt binary for each torch from 2.0 to 2.2, and cannot be imported
-    with any other.
+    A DGL has a GraphBolt binary for each of a few torch versions, and cannot be imported with any
+    other: DGL 2.1's wheel for 2.0 to 2.2, all of them older than what we need.
     """
     os.environ.setdefault("DGLBACKEND", "pytorch")
     if not _graphbolt_loads(spec):
@@ -71,30 +70,12 @@ def before_dgl(spec: ModuleSpec) -> None:
 
 
 def _graphbolt_loads(spec: ModuleSpec) -> bool:
-    """Whether DGL has no GraphBolt, or one with a binary for this torch."""
+    """Whether DGL has a GraphBolt binary for this torch."""
     import torch
 
-    folder = Path(spec.origin or "").parent
-    if not (folder / "graphbolt" / "__init__.py").exists():
-        return True  # DGL 1.x
     version = torch.__version__.split("+", maxsplit=1)[0]
-    binaries = list((folder / "graphbolt").glob(f"*graphbolt_pytorch_{version}.*"))
-    return bool(binaries) and _has_datapipes(folder)
-
-
-def _has_datapipes(folder: Path) -> bool:
-    """Whether GraphBolt's import of torchdata.datapipes works, or is not needed.
-
-    Before DGL 2.4 GraphBolt imports it; torchdata dropped it in 0.10.
-    """
-    if not (folder / "graphbolt" / "base.py").exists():
-        return True
-    if "torchdata" not in (folder / "graphbolt" / "base.py").read_text(encoding="utf-8"):
-        return True
-    try:
-        return importlib.util.find_spec("torchdata.datapipes") is not None
-    except ModuleNotFoundError:
-        return False
+    folder = Path(spec.origin or "").parent / "graphbolt"
+    return any(folder.glob(f"*graphbolt_pytorch_{version}.*"))
 
 
 def _forget_failed_import() -> None:

@@ -179,8 +179,6 @@ class _PartLibrary(JITCodeLibrary):
     def finalize(self) -> None:
         self._raise_if_finalized()
         for library in dict.fromkeys(self._linking_libraries):
-            # Callbacks for when the code is loaded again; numba 0.59 does not have them.
-            getattr(self, "_reload_init", set()).update(getattr(library, "_reload_init", ()))
             self._final_module.link_in(library._get_module_for_linking(), preserve=True)
         self._finalized = True
 

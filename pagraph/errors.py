@@ -44,3 +44,20 @@ def how_to_install(extra: str) -> str:
         version = "{}.{}".format(*sys.version_info)
         return f"take Python 3.12 or older, as DGL has no build for Python {version}"
     return f"pip install 'pagraph[{extra}]'"
+
+
+def documentation(page: str, title: str) -> str:
+    """Where a message sends its reader: a page's address, or its title where none is known.
+
+    The package's metadata has the address once the site is online.
+    """
+    from importlib.metadata import PackageNotFoundError, metadata
+
+    try:
+        urls = metadata("pagraph").get_all("Project-URL") or []
+    except PackageNotFoundError:  # a checkout that is not installed
+        urls = []
+    for label, _, site in (each.partition(", ") for each in urls):
+        if label == "Documentation":
+            return f"{site.rstrip('/')}/{page}.html"
+    return f"the page {title!r} of the documentation"

@@ -46,8 +46,8 @@ def write_dgl(
 ) -> None:
     """Write a partition as ``dgl.distributed.partition_graph`` does, whole or not at all.
 
-    DGL 1.1 and later open it. ``out`` receives ``<graph_name>.json`` and for each part
-    ``part<i>/graph.dgl``, ``node_feat.dgl`` and ``edge_feat.dgl``.
+    ``out`` receives ``<graph_name>.json`` and for each part ``part<i>/graph.dgl``,
+    ``node_feat.dgl`` and ``edge_feat.dgl``.
 
     Every vertex is owned by exactly one part. An edge belongs to the part of its destination.
     Vertices are owned as :func:`~pagraph.partition.place_vertices` placed them. Without a

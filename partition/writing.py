@@ -147,7 +147,7 @@ def write_partition(
     origin: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
 ) -> PartitionManifest:
-    """Write self-contained parts for training; ``docs/partition.md`` describes the folder.
+    """Write self-contained parts for training; the documentation describes the folder.
 
     A failure leaves nothing behind. A killed process leaves a hidden folder that cannot be opened.
     Needs about 25 bytes per vertex of the whole graph, the structure of one part, and a few chunks

@@ -1,10 +1,8 @@
 """What all tests share: where real graphs lie, and that nothing is left behind."""
 
 import collections
-import functools
 import gc
 import importlib.util
-import inspect
 import os
 import signal
 import subprocess
@@ -20,14 +18,12 @@ import numpy as np
 import pytest
 import quick_interpreter
 import torch
-from click.testing import CliRunner
 from fresh_processes import HANGING, cpu_seconds
 from tiers import EVERY, SECOND_TIER, in_second_tier
 
 
 def has_interpreter():
-    """Whether Triton can interpret our kernels: 2.2 fails at a cast, 3.0 and 3.1 with numpy 2 write
-    zeros."""
+    """Whether Triton can interpret our kernels: 3.0 and 3.1 with numpy 2 write zeros."""
     try:
         return tuple(map(int, version("triton").split(".")[:2])) >= (3, 2)
     except PackageNotFoundError:
@@ -40,10 +36,6 @@ if not torch.cuda.is_available():
         quick_interpreter.quicken()
     else:
         sys.modules.setdefault("triton", None)  # as if there were none
-
-# Before click 8.2, and then the default.
-if "mix_stderr" in inspect.signature(CliRunner).parameters:
-    CliRunner.__init__ = functools.partialmethod(CliRunner.__init__, mix_stderr=False)
 
 # Without it a first `import dgl` prints a line to stdout, and writes to the home.
 os.environ.setdefault("DGLBACKEND", "pytorch")

@@ -1,6 +1,9 @@
 """Wrong arguments of the core: one error each that names the argument, the rule and the value."""
 
 import importlib
+import importlib.metadata
+import sys
+from email.message import Message
 from types import SimpleNamespace
 
 import numpy as np
@@ -155,6 +158,31 @@ def test_states(graph):
 def test_packages_that_this_python_can_have(monkeypatch, extra, version, cure):
     monkeypatch.setattr(errors, "sys", SimpleNamespace(version_info=version))
     assert errors.how_to_install(extra) == cure
+
+
+PAGE = "why-slow", "Why is my loader slow?"
+TITLE = "the page 'Why is my loader slow?' of the documentation"
+
+
+@pytest.mark.parametrize(
+    ("urls", "said"),
+    [
+        ([], TITLE),
+        (["Changes, https://a.invalid"], TITLE),
+        (["Changes, https://a.invalid", "Documentation, https://b.invalid/"], "https://b.invalid/why-slow.html"),
+    ],
+)  # fmt: skip
+def test_a_page_is_named_by_its_address_or_title(monkeypatch, urls, said):
+    package = Message()
+    for url in urls:
+        package["Project-URL"] = url
+    monkeypatch.setattr(importlib.metadata, "metadata", lambda name: package)
+    assert errors.documentation(*PAGE) == said
+
+
+def test_a_page_is_named_where_no_package_is_installed(monkeypatch):
+    monkeypatch.setattr(sys, "path", [])
+    assert errors.documentation(*PAGE) == TITLE
 
 
 def test_curves(graph):

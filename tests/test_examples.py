@@ -1,5 +1,6 @@
 """Every example runs and learns, those for DGL with pagraph's import line and with DGL's."""
 
+import importlib
 import importlib.util
 import os
 import re
@@ -208,6 +209,33 @@ def test_learns_with_pygs_layers(case, run):
         pytest.skip(f"needs {case.needs} (pip install {case.needs})")
     output = run(EXAMPLES / case.name, case.arguments, case.spawns)
     assert case.says in output and figure(case.metric, output) > case.least
+
+
+def held_out_links(name):
+    """The edges and links that an example trains on, and those that it holds out."""
+    split = runpy.run_path(str(EXAMPLES / name))["split"]
+    if name == "link_prediction.py":
+        graph, *held_out = split(1000, 0.1)
+        return torch.stack(graph.edges()), torch.stack(held_out)
+    if name == "pyg_link_prediction.py":
+        train, test = split(1000)
+        held_out = test.edge_label_index[:, test.edge_label == 1]
+        return torch.cat([train.edge_index, train.edge_label_index], dim=1), held_out
+    data = importlib.import_module("pagraph.pyg").to_pyg(sbm(1000))
+    links, held_out = split(data, None)
+    return torch.cat([data.edge_index, links], dim=1), held_out
+
+
+@pytest.mark.parametrize(
+    "name", ["link_prediction.py", "pyg_link_prediction.py", "pyg_hard_negatives.py"]
+)
+def test_nothing_tells_of_a_held_out_link(name):
+    """Neither itself nor its reverse, which an undirected graph has as well."""
+    pytest.importorskip("pagraph.pyg" if name.startswith("pyg_") else "pagraph.dgl")
+    known, held_out = held_out_links(name)
+    known = {*map(tuple, torch.cat([known, known.flip(0)], dim=1).T.tolist())}
+    assert held_out.shape[1] > 100
+    assert known.isdisjoint(map(tuple, held_out.T.tolist()))
 
 
 def test_a_leak_is_seen(run):

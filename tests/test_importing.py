@@ -116,33 +116,6 @@ def test_import_changes_no_global_state():
     assert out.strip() == "[]"
 
 
-VERSIONS = """
-import importlib.metadata
-importlib.metadata.version = {{"torch": "{torch}", "numpy": "{numpy}"}}.get
-try: import pagraph
-except ImportError as error: print(error)
-"""
-
-
-@pytest.mark.parametrize(
-    ("torch", "numpy", "works"),
-    [
-        ("2.2.2+cu121", "2.4.6", False),
-        ("2.2.2", "1.26.4", True),
-        ("2.3.0", "2.0.0", True),
-        ("2.13.0+cpu", "3.0.0", True),
-    ],
-)
-def test_a_torch_that_cannot_use_this_numpy(torch, numpy, works):
-    text = (
-        f"torch {torch} was built for numpy 1 and cannot use numpy {numpy}: pip install "
-        "'numpy<2', or take torch 2.3"
-    )
-    assert run(VERSIONS.format(torch=torch, numpy=numpy), bare_python()).strip() == (
-        "" if works else f"{text} or newer"
-    )
-
-
 @pytest.mark.wheel
 def test_import_writes_nothing_to_the_terminal():
     assert run("import pagraph") == ""

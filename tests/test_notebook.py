@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from fresh_processes import HANGING
+from test_readme import in_several_sets
 
 NOTEBOOK = Path(__file__).resolve().parent.parent / "examples" / "first_hour.ipynb"
 
@@ -19,13 +20,15 @@ def test_is_kept_without_outputs():
 
 @pytest.mark.pages
 @pytest.mark.filterwarnings("ignore")
-def test_runs(tmp_path):
+def test_runs(tmp_path, tmp_path_factory, monkeypatch):
     for package in ("nbformat", "nbclient", "ipykernel"):
         pytest.importorskip(package, reason=f"needs {package} (pip install nbclient ipykernel)")
     pytest.importorskip("pagraph.pyg", reason="needs PyG")
     import nbclient
     import nbformat
 
+    temporary = tmp_path_factory.mktemp("temporary")
+    monkeypatch.setenv("TMPDIR", str(temporary))
     notebook = nbformat.read(NOTEBOOK, as_version=4)
     client = nbclient.NotebookClient(
         notebook, timeout=HANGING, resources={"metadata": {"path": str(tmp_path)}}
@@ -47,3 +50,4 @@ def test_runs(tmp_path):
         and "<caption>cache on cpu: " in tables[1]
     )
     assert list(tmp_path.iterdir()) == []
+    assert list(in_several_sets(temporary).values()) == [0]

@@ -5,10 +5,12 @@ name.
 ``PAGRAPH_DIST`` the folder of the sdist and wheel under test; without it both are built here.
 """
 
+import ast
 import importlib
 import importlib.metadata
 import importlib.util
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -152,6 +154,33 @@ def test_sdist_holds_the_sources_once(built):
     ):
         assert names.count(name) == 1
     assert not any(n.startswith(tuple(ROOMS.values())) for n in names)
+
+
+def test_no_text_names_a_file_that_the_wheel_has_not():
+    """Neither a message nor a docstring: who installed a wheel has no docs/ and no examples/."""
+    elsewhere = re.compile(r"\b(docs|examples|benchmarks|tests|conda)/|\w\.(md|ipynb|toml)\b")
+    package = SITE / "pagraph"
+    found = []
+    for folder in (package, package / "partition", package / "datasets"):
+        for path in folder.rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text())):
+                text = node.value if isinstance(node, ast.Constant) else None
+                if isinstance(text, str) and elsewhere.search(text):
+                    found.append(f"{path}:{node.lineno}")
+    assert found == []
+
+
+@needs_checkout
+def test_pages_that_messages_name_are_there():
+    named = [
+        [ast.literal_eval(value) for value in node.args]
+        for path in (ROOT / "pagraph").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "documentation"
+    ]
+    assert named
+    for page, title in named:
+        assert (ROOT / "docs" / f"{page}.md").read_text().startswith(f"# {title}\n")
 
 
 @needs_checkout

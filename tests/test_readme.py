@@ -5,6 +5,7 @@ What cannot run here, or is a part of a script, stands in blocks of other langua
 ``text``.
 """
 
+import json
 import re
 import shlex
 import shutil
@@ -15,6 +16,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from fresh_processes import HANGING, forked_python, run_script, run_text
+from torch import Tensor
 
 import pagraph.datasets
 import pagraph.partition.methods.auto
@@ -39,6 +41,7 @@ CLIENTS = {
     "docs/howto/trainers.md": ("accelerate", "lightning", "torchdata.nodes"),
 }
 """Pages to packages that they are about, which nothing else here needs."""
+SETS = ("train_mask", "val_mask", "test_mask")
 OWN_WORDS = re.compile(r"\b(rooms|faces?|promis(?:es|ed|e)|tells?)\b", re.IGNORECASE)
 
 
@@ -99,6 +102,20 @@ def empty_folder(tmp_path, monkeypatch):
     return tmp_path
 
 
+def in_several_sets(folder: Path) -> dict[str, int]:
+    """Number of vertices that are in more than one set, by graph folder within a folder."""
+    found = {}
+    for manifest in folder.rglob("manifest.json"):
+        if json.loads(manifest.read_text())["format"] != "pagraph-graph":
+            continue
+        graph = pagraph.datasets.open_graph(manifest.parent)
+        fields = [graph.node_fields(ntype) for ntype in graph.node_types]
+        masks = [[each[name] for name in SETS if name in each] for each in fields]
+        repeated = [int((sum(map(Tensor.int, sets)) > 1).sum()) for sets in masks if sets]
+        found[str(manifest.parent.relative_to(folder))] = sum(repeated)
+    return found
+
+
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page)])
 @pytest.mark.pages
 def test_page_runs(page, empty_folder):
@@ -113,6 +130,7 @@ def test_page_runs(page, empty_folder):
             for line in text.replace("\\\n", " ").splitlines():
                 if line.startswith("$ "):
                     run_console(line.removeprefix("$ "), empty_folder)
+    assert not any(in_several_sets(empty_folder).values())
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -29,11 +29,30 @@ def test_the_version_stands_in_the_source_alone():
     assert re.fullmatch(r"\d+\.\d+\.\d+((a|b|rc|\.dev)\d+)?", pagraph.__version__)
 
 
+def test_the_documentation_has_one_address():
+    address = pyproject()["project"].get("urls", {}).get("Documentation")
+    found = re.search(r"^site_url: (.+)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
+    assert address == (found and found[1])
+
+
 def test_the_citation_has_the_version_and_both_papers():
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
     assert citation["version"] == pagraph.__version__
     dois = [each["doi"] for each in citation["references"]]
     assert dois == ["10.1145/3419111.3421281", "10.1109/TPDS.2021.3065737"]
+
+
+def test_each_dependency_says_what_it_is_for():
+    project = pyproject()["project"]
+    extras = project["optional-dependencies"]
+    used = ("dgl", "pyg", "plot", "metis", "databases")
+    assert {*extras} == {*used, "docs", "dev", "dev-clients"}
+    listed = sum((extras[name] for name in used), project["dependencies"])
+    text = (ROOT / "docs" / "design.md").read_text()
+    section = text.split("\n## Dependencies\n")[1].split("\n## ")[0]
+    rows = re.findall(r"^\| (?:`\[\w+\]` \| )?(`.*?) \|", section, re.MULTILINE)
+    named = [name for row in rows for name in re.findall(r"`([\w-]+)`", row)]
+    assert named == [re.match(r"[\w-]+", each).group() for each in listed]
 
 
 def test_the_recipe_has_the_version_and_the_dependencies():

@@ -21,8 +21,8 @@ from torch import Tensor
 from .pinning import Pin, is_writable
 from .triton_kernels import has_triton, interprets
 
-OutOfMemory: type[Exception] = getattr(torch, "OutOfMemoryError", torch.cuda.OutOfMemoryError)
-"""Raised by torch if a device has not enough memory. It had another name before torch 2.5."""
+OutOfMemory: type[Exception] = torch.cuda.OutOfMemoryError
+"""Raised by torch if a device has not enough memory."""
 
 
 def is_out_of_memory(error: Exception) -> bool:

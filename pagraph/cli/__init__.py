@@ -60,8 +60,6 @@ _INPUT_ERRORS = (
     *(ValueError, TypeError, IndexError, FileExistsError, FileNotFoundError),
     *(NotADirectoryError, IsADirectoryError),
 )
-# From click 8.2 on: no arguments at all, and the message is the help text.
-_HELP_ERRORS = tuple(filter(None, [getattr(click.exceptions, "NoArgsIsHelpError", None)]))
 
 
 class _Verbs(click.Group):
@@ -181,8 +179,8 @@ def show_error(error: Exception) -> int:
         # The reader is gone: `pagraph info | head`.
         discard_output()
         return FAILURE
-    if isinstance(error, _HELP_ERRORS):
-        error.show()
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        error.show()  # its message is the help text
         return BAD_INPUT
     line, code = _error_line(error)
     say(line)

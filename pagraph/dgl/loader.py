@@ -113,7 +113,7 @@ def _divide(
 
 
 class DataLoader(LoaderControls, Prepared, _DGLDataLoader, Generic[S]):
-    """Drop-in for ``dgl.dataloading.DataLoader`` (DGL 1.1 to 2.x): the same arguments, the same
+    """Drop-in for ``dgl.dataloading.DataLoader`` (DGL 2): the same arguments, the same
     batches.
 
     Our kernels sample for DGL's neighbour, LABOR, ShaDow, Cluster-GCN and GraphSAINT samplers, for

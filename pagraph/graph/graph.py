@@ -321,9 +321,9 @@ class Graph:
         ``orders.user_id``, is an edge type ``("orders", "user_id", "users")`` with its reverse
         ``("users", "rev_user_id", "orders")``; the edges have no fields. A table with only two
         foreign keys becomes an edge type with the table's name. The time of a row is the field
-        ``time``. The other columns become fields with the columns' names, by the rules of
-        ``docs/formats.md``. Keys and times that are not given are inferred: the log has a line for
-        each, and :meth:`schema` shows them all.
+        ``time``. The other columns become fields with the columns' names, by the documentation's
+        rules for typed columns. Keys and times that are not given are inferred: the log has a line
+        for each, and :meth:`schema` shows them all.
 
         Args:
             tables: Table name to a DataFrame of pandas or polars, an Arrow table, a relation of
@@ -537,8 +537,8 @@ class Graph:
         """Attach a field: one row per vertex, or per edge if ``edge_type`` is given.
 
         Columns of DataFrames, Arrow arrays and relations of DuckDB may also hold times and words,
-        which become integers by the rules for typed columns in ``docs/formats.md``. Each column of
-        a table becomes a number in the row.
+        which become integers by the documentation's rules for typed columns. Each column of a table
+        becomes a number in the row.
 
         Raises:
             ValueError: The number of rows is not the number of vertices or edges, or integers,

@@ -56,7 +56,7 @@ def compressed(edge_index: Tensor, num_src: int, num_dst: int) -> tuple[Tensor, 
 def plain_tensor(edge_index: Tensor) -> Tensor:
     """An ``edge_index``, or PyG's ``EdgeIndex``, as a plain tensor."""
     if hasattr(edge_index, "as_tensor"):
-        # From PyG 2.6 on an EdgeIndex is a wrapper, whose memory torch does not see.
+        # An EdgeIndex is a wrapper, whose memory torch does not see.
         plain: Tensor = edge_index.as_tensor()
         return plain
     return edge_index.as_subclass(Tensor)

@@ -55,9 +55,8 @@ class LinkNegatives:
             return None
         ends = {}
         for end, ntype in zip(("src", "dst"), types, strict=True):
-            # PyG 2.5 has one weight for both ends.
-            name = f"{end}_weight" if hasattr(neg_sampling, f"{end}_weight") else "weight"
-            weight = getattr(neg_sampling, name, None)
+            name = f"{end}_weight"
+            weight = getattr(neg_sampling, name)
             if end == "dst" or neg_sampling.is_binary():
                 ends[end] = self._ends(name, ntype, weight, node_times.get(ntype))
         return PairNegatives(neg_sampling.amount, ends["dst"], ends.get("src"), window)

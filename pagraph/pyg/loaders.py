@@ -63,7 +63,7 @@ Arguments of sampling are left out, since PyG gets our sampler.
 
 
 class NeighborLoader(Pipelined[D], _pyg.NeighborLoader):
-    """Drop-in for ``torch_geometric.loader.NeighborLoader`` of PyG 2.5 and newer.
+    """Drop-in for ``torch_geometric.loader.NeighborLoader`` of PyG 2.6 and newer.
 
     Takes the same arguments and makes the same batches, without pyg-lib or torch-sparse. Our
     kernels sample batches in threads, ahead of the training loop. Vertex attributes are read
@@ -325,7 +325,7 @@ def _trials(
 
 
 class LinkNeighborLoader(Pipelined[D], _pyg.LinkNeighborLoader):
-    """Drop-in for ``torch_geometric.loader.LinkNeighborLoader`` of PyG 2.5 and newer.
+    """Drop-in for ``torch_geometric.loader.LinkNeighborLoader`` of PyG 2.6 and newer.
 
     Takes the same arguments and makes the same batches, without pyg-lib or torch-sparse. Negatives,
     like neighbours, are a function of (seed, epoch, batch). As in PyG, the links of a batch stay in

@@ -15,11 +15,11 @@ from ..system.checks import as_integer
 from .package import import_pyg
 
 import_pyg()
+from torch_geometric.index import index2ptr  # noqa: E402
 from torch_geometric.nn import MetaPath2Vec as PyGMetaPath2Vec  # noqa: E402
 from torch_geometric.nn import Node2Vec as PyGNode2Vec  # noqa: E402
 from torch_geometric.utils import sort_edge_index  # noqa: E402
 from torch_geometric.utils.num_nodes import maybe_num_nodes  # noqa: E402
-from torch_geometric.utils.sparse import index2ptr  # noqa: E402  (where PyG 2.5 has it, too)
 
 
 def random_walk(

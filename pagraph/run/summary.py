@@ -14,6 +14,7 @@ from typing import Any
 
 from .. import __version__
 from .._compiling import compiling_words
+from ..errors import documentation
 from ..system.atomic import new_file
 from ..system.tables import Table, page_template
 from ..system.units import percent
@@ -227,8 +228,8 @@ class Summary:
             rate = percent(line.hits / line.rows)
             return f"its cache serves {rate} of the rows; try a larger --cache."
         return (
-            f"most of it for {where}; try --num-workers, and see docs/why-slow.md for what a loop "
-            "waits for."
+            f"most of it for {where}; try --num-workers, and see "
+            f"{documentation('why-slow', 'Why is my loader slow?')} for what a loop waits for."
         )
 
     def __str__(self) -> str:

@@ -18,10 +18,7 @@ from .edge_values import MadeOfFields, check_column
 if TYPE_CHECKING:
     from ..graph.graph import EdgeType
 
-# Torch before 2.3 has only uint8.
-_UNSIGNED = tuple(
-    getattr(torch, name) for name in ("uint16", "uint32", "uint64") if hasattr(torch, name)
-)
+_UNSIGNED = (torch.uint16, torch.uint32, torch.uint64)
 _INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, *_UNSIGNED)
 _FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 MISSING = -(2**63)

@@ -244,12 +244,11 @@ def end_process(code: int = 0) -> NoReturn:
 @contextmanager
 def naming_lost_processes(world: World) -> Iterator[None]:
     """Turn errors of failed collectives in the body into ``LostProcessError``."""
-    dist_error = getattr(dist, "DistError", ())  # older versions of torch have none
     try:
         yield
     except RuntimeError as error:
         # gloo raises a plain RuntimeError that names its source file.
-        if not (isinstance(error, dist_error) or "gloo" in str(error)):
+        if not (isinstance(error, dist.DistError) or "gloo" in str(error)):
             raise
         raise LostProcessError(
             f"rank {world.rank}: another process ended or did not answer: {plain_text(error)}"

@@ -114,7 +114,7 @@ def auto_parts(
     progress: Progress | None = None,
 ) -> Tensor:
     """Improve several starts as in ``halo``, and take the one whose largest part holds the fewest
-    vertices; which is best differs by graph (``benchmarks/NOTES.md``).
+    vertices; which is best differs by graph.
 
     The starts are streams of training vertices by in-degree as in ``halo``, which avoid large parts
     more or less strongly, and METIS by ``pymetis`` if that is installed (not DGL's METIS, which is

@@ -212,9 +212,8 @@ def halo_parts(
     """Parts whose largest holds few vertices, by one stream and a few passes over the edges.
 
     The stream is FENNEL's (Tsourakakis et al., WSDM 2014) in the order of descending in-degree, so
-    that parts grow around hubs. The larger a part, the more a vertex costs there
-    (``benchmarks/NOTES.md``). The moves are Kernighan and Lin's, simplified as in label propagation
-    (Meyerhenke, Sanders and Schulz, 2014).
+    that parts grow around hubs. The larger a part, the more a vertex costs there. The moves are
+    Kernighan and Lin's, simplified as in label propagation (Meyerhenke, Sanders and Schulz, 2014).
     """
     whole = len(train) * (1 + PASSES)
     search = HaloSearch(graph.csc, train, num_parts, hops)

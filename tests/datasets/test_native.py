@@ -32,11 +32,7 @@ DTYPES = [
         torch.complex64,
         torch.complex128,
     ),
-    *(
-        getattr(torch, n)
-        for n in ("uint16", "uint32", "uint64", "float8_e4m3fn", "float8_e5m2")
-        if hasattr(torch, n)
-    ),
+    *(torch.uint16, torch.uint32, torch.uint64, torch.float8_e4m3fn, torch.float8_e5m2),
 ]
 
 

@@ -416,8 +416,7 @@ def test_an_item_has_the_samplers_structure(wrap):
         ours(graph, ids, Custom(), batch_size=3),
         strict=True,
     ):
-        # DGL 1.x turned tuples into lists; we keep the sampler's structure, as DGL 2 does.
-        assert type(b) is (tuple if wrap is tuple else type(a))
+        assert type(b) is type(a)
         if wrap == "nested":
             assert type(b["b"]) is list and type(b["b"][1]) is tuple
             assert torch.equal(a["b"][1][0], b["b"][1][0])

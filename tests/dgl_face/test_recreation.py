@@ -116,9 +116,7 @@ def test_a_loader_made_again_is_equal(options, seed):
             assert getattr(clone, name) is getattr(loader, name) or getattr(clone, name) == getattr(
                 loader, name
             ), name
-        # Older ones cannot be pickled.
-        if loader.generator is None or "__reduce__" in vars(torch.Generator):
-            assert len(pickle.loads(pickle.dumps(clone))) == len(loader)
+        assert len(pickle.loads(pickle.dumps(clone))) == len(loader)
         assert two_epochs(clone) == expected
 
 

@@ -113,8 +113,7 @@ def test_batches_equal_dgls(name, tmp_path):
         results.append(collect(make(graph, ids, sampler, batch_size=len(ids) // 3)))
     assert len(results[0]) == len(results[1]) == 3
     for mine, reference in zip(*results, strict=True):
-        tuples_as_lists = dgl.__version__ < "2" and isinstance(mine, tuple)  # by DGL 1.1's loader
-        assert tuples_as_lists or type(mine) is type(reference)
+        assert type(mine) is type(reference)
         if isinstance(mine, tuple):
             assert torch.equal(mine[0], reference[0]) and torch.equal(mine[1], reference[1])
         for my_graph, expected in zip(graphs_in(mine), graphs_in(reference), strict=True):

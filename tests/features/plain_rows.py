@@ -1,12 +1,6 @@
-"""Plain references for rows: torch's own indexing, of bytes, as older versions of torch cannot
-index every dtype."""
+"""Plain references for rows: torch's own indexing, of bytes, as torch cannot index every dtype."""
 
 import torch
-
-
-def dtypes(*names):
-    """The dtypes of these names that this torch has."""
-    return [getattr(torch, name) for name in names if hasattr(torch, name)]
 
 
 def as_bytes(tensor):

@@ -8,7 +8,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from plain_rows import dtypes, picked, same
+from plain_rows import picked, same
 from tiers import examples
 
 from pagraph.features import CachedFeature, HostFeature
@@ -16,22 +16,11 @@ from pagraph.features.store import fill_cache
 from pagraph.system.buffers import BufferPool
 
 CPU = torch.device("cpu")
-DTYPES = dtypes(
-    *(
-        "float16",
-        "bfloat16",
-        "float32",
-        "float64",
-        "uint8",
-        "int8",
-        "int16",
-        "int32",
-        "int64",
-        "uint16",
-        "uint64",
-    ),
-    *("bool", "complex64", "complex128", "float8_e5m2"),
-)
+DTYPES = [
+    *(torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.float8_e5m2),
+    *(torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.uint16, torch.uint64),
+    *(torch.bool, torch.complex64, torch.complex128),
+]
 SHAPES = [(), (1,), (3,), (17,), (128,), (2, 3), (4, 1, 5)]
 
 

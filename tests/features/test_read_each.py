@@ -4,7 +4,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from plain_rows import dtypes
 from test_field_set import N, field_set, ids_of
 from tiers import examples
 
@@ -12,7 +11,10 @@ from pagraph.cache.fields import Read
 from pagraph.graph.stored_rows import IndexedRows
 from pagraph.system.buffers import BufferPool
 
-DTYPES = dtypes("float32", "float64", "int64", "int8", "bool", "bfloat16", "complex64")
+DTYPES = [
+    *(torch.float32, torch.float64, torch.int64, torch.int8),
+    *(torch.bool, torch.bfloat16, torch.complex64),
+]
 SHAPES = [(), (1,), (3,), (0,), (33,), (2, 3)]
 
 

@@ -469,11 +469,13 @@ class TestWithTorchProfiler:
                 "baseTimeNanoseconds": 7000,
                 "traceEvents": [event, {"ph": "M", "name": "process_name"}],
             },
-            "old": {"traceEvents": [event | {"ts": 12.5}]},  # counts from 1970
+            "without": {"traceEvents": [event | {"ts": 12.5}]},  # a base: 1970
             "list": [event],
         }.items():
             (tmp_path / name).write_text(json.dumps(trace))
-        merge_traces(*(tmp_path / name for name in ("new", "old", "list")), out=tmp_path / "out")
+        merge_traces(
+            *(tmp_path / name for name in ("new", "without", "list")), out=tmp_path / "out"
+        )
         merged = read_trace(tmp_path / "out")
         assert merged["baseTimeNanoseconds"] == 7000
         assert [e.get("ts") for e in merged["traceEvents"]] == [5.0, None, 5.5, -2.0]

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import torch
 from joined_batches import assert_same, edges_of, expected_of, hetero_of, recording
-from pyg_versions import HAS_EDGE_INDEX_BATCHES, counts_vertices
 from torch_geometric.data import Data
 
 from pagraph.pyg import NeighborLoader
@@ -115,7 +114,6 @@ CHANGES += [
 
 
 @pytest.mark.every
-@counts_vertices
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
 @pytest.mark.parametrize("prefetch", [0, 1, 4])
 def test_changes_in_the_middle_of_an_epoch(change, prefetch, no_threads_left):
@@ -159,7 +157,6 @@ def test_hetero_data_is_changed_in_the_middle_of_an_epoch():
 
 
 @pytest.mark.memory
-@counts_vertices
 def test_an_attribute_that_was_deleted_is_not_kept_in_memory():
     loader = NeighborLoader(data_of(), [3], batch_size=4)
     for _ in loader:
@@ -259,10 +256,9 @@ def test_vertices_are_counted_once_where_only_the_edges_tell():
         next(batches)
         seen = len(caught)
         assert len(list(batches)) == 3
-        assert len(caught) == seen or HAS_EDGE_INDEX_BATCHES
+        assert len(caught) == seen
 
 
-@counts_vertices
 def test_what_belongs_to_vertices_does_so_without_the_attribute_that_counted_them():
     data = data_of()
     data.edge_index = data.edge_index % 30  # the last vertices have no edges

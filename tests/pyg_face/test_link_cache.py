@@ -3,7 +3,6 @@ batches really read."""
 
 import pytest
 import torch
-from pyg_versions import end_weight
 from scipy import stats
 from torch_geometric.data import Data, HeteroData
 
@@ -82,7 +81,7 @@ def counted(workload, epochs):
     return {ntype: counts.reads(ntype) for ntype in counts.node_types}
 
 
-WEIGHTED = dict(mode="triplet", amount=2, **end_weight("dst", torch.arange(300).double()))
+WEIGHTED = dict(mode="triplet", amount=2, dst_weight=torch.arange(300).double())
 
 
 @pytest.mark.every
@@ -92,7 +91,7 @@ WEIGHTED = dict(mode="triplet", amount=2, **end_weight("dst", torch.arange(300).
 )
 def test_counted_reads_are_those_of_the_batches(world, negatives, disjoint):
     if negatives is WEIGHTED and isinstance(world[0], Data):
-        negatives = WEIGHTED | end_weight("dst", torch.arange(400))
+        negatives = WEIGHTED | {"dst_weight": torch.arange(400)}
     loader = make(world, [3, 2], negatives, disjoint=disjoint)
     expected, real = counted(workload_of(loader), 2), reads_of(loader, 2)
     assert {t: reads.tolist() for t, reads in expected.items()} == {
@@ -149,7 +148,7 @@ def test_weights_of_negatives_are_ranked_for(world):
     count = data["v"].num_nodes if isinstance(data, HeteroData) else data.num_nodes
     weight = torch.zeros(count)
     weight[-5:] = 1.0  # nobody's neighbours, hardly
-    workload = workload_of(make(world, [], dict(mode="triplet", **end_weight("dst", weight))))
+    workload = workload_of(make(world, [], dict(mode="triplet", dst_weight=weight)))
     rankings = workload.rank(resolve_policy("vip"), workload.sampled().graph.node_types)
     first = rankings["v" if isinstance(data, HeteroData) else "_N"].ids[:40].tolist()
     assert set(range(count - 5, count)) <= set(first)
@@ -164,11 +163,11 @@ def test_cache_keys_tell_workloads_apart(world):
         None,
         "binary",
         ("binary", 2),
-        *(dict(mode="triplet", **end_weight("dst", w)) for w in (None, weight, other)),
+        *(dict(mode="triplet", dst_weight=w) for w in (None, weight, other)),
     ]
     assert len({workload_of(make(world, [3], each)).sampler.cache_key for each in given}) == len(
         given
     )
-    again = dict(mode="triplet", **end_weight("dst", weight.clone()))
+    again = dict(mode="triplet", dst_weight=weight.clone())
     same = [workload_of(make(world, [3], each)).sampler.cache_key for each in (again, given[4])]
     assert same[0] == same[1]

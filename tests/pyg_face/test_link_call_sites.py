@@ -7,7 +7,6 @@ import typing
 
 import pytest
 import torch
-from pyg_versions import end_weight
 from torch_geometric.data import Data, HeteroData
 from torch_geometric.loader import LinkLoader
 from torch_geometric.nn import GraphSAGE, SAGEConv, to_hetero
@@ -161,7 +160,7 @@ def test_copied_and_pickled_loaders_go_on(remake):
     loader = LinkNeighborLoader(
         circle(60, 2),
         [2],
-        neg_sampling=dict(mode="triplet", **end_weight("dst", torch.rand(60))),
+        neg_sampling=dict(mode="triplet", dst_weight=torch.rand(60)),
         batch_size=20,
         seed=3,
     )

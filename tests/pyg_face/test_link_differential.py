@@ -5,7 +5,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pyg_versions import HAS_WEIGHTS_OF_ENDS
 from tiers import examples
 from torch_geometric.data import Data, HeteroData
 from torch_geometric.sampler import EdgeSamplerInput, NegativeSampling
@@ -57,8 +56,6 @@ def worlds(draw, kind):
         ):
             vertex = draw(st.integers(0, len(weight) - 1))
             weight[vertex], store.time[vertex] = 1.0, 0  # early enough for any link
-        if not HAS_WEIGHTS_OF_ENDS:
-            mode, one = (mode if sizes[0] == sizes[1] else "triplet"), one[1:]
         negatives = NegativeSampling(mode, draw(st.sampled_from([1, 2])), *one)
         label = None if mode == "triplet" else label
     inputs = EdgeSamplerInput(

@@ -2,11 +2,9 @@
 batch alone."""
 
 import pickle
-from types import SimpleNamespace
 
 import pytest
 import torch
-from pyg_versions import HAS_WEIGHTS_OF_ENDS, end_weight
 from scipy import stats
 from torch_geometric.data import Data, HeteroData
 from torch_geometric.sampler import NegativeSampling
@@ -60,7 +58,6 @@ def test_uniform_over_each_end():
     assert len(dst) == 6000 and fits(dst, torch.ones(20))
 
 
-@pytest.mark.skipif(not HAS_WEIGHTS_OF_ENDS, reason="PyG 2.5 has one weight for both ends")
 def test_weights_of_each_end():
     generator = torch.Generator().manual_seed(1)
     weights = {
@@ -91,7 +88,7 @@ def test_weights_that_are_written_or_replaced_count_from_the_next_batch_on():
     loader = LinkNeighborLoader(
         data,
         [],
-        neg_sampling=NegativeSampling("triplet", 1, **end_weight("dst", weight)),
+        neg_sampling=NegativeSampling("triplet", 1, dst_weight=weight),
         batch_size=10,
         prefetch=0,
     )
@@ -100,9 +97,7 @@ def test_weights_that_are_written_or_replaced_count_from_the_next_batch_on():
         weight[vertex] = 1.0
         (batch,) = loader
         assert batch.n_id[batch.dst_neg_index].tolist() == [vertex] * 10
-    loader.neg_sampling = NegativeSampling(
-        "triplet", 1, **end_weight("dst", torch.tensor([0.0, 0.0, 5.0]))
-    )
+    loader.neg_sampling = NegativeSampling("triplet", 1, dst_weight=torch.tensor([0.0, 0.0, 5.0]))
     (batch,) = loader
     assert batch.n_id[batch.dst_neg_index].tolist() == [2] * 10
 
@@ -165,17 +160,9 @@ def test_without_a_seed_torchs_generator_decides():
 def test_what_was_made_for_negatives_pickles():
     negatives, sampling = (
         LinkNegatives({"v": 20}),
-        NegativeSampling("triplet", 2, **end_weight("dst", torch.rand(20))),
+        NegativeSampling("triplet", 2, dst_weight=torch.rand(20)),
     )
     before = negatives.of(sampling, ("v", "v"), {})
     after = pickle.loads(pickle.dumps(negatives)).of(sampling, ("v", "v"), {})
     assert negatives.of(sampling, ("v", "v"), {}).dst is before.dst
     assert torch.equal(before.dst.draw(50, 1), after.dst.draw(50, 1))
-
-
-def test_one_weight_for_both_ends_as_in_pyg_2_5():
-    sampling = SimpleNamespace(
-        amount=2, weight=torch.tensor([0.0, 0.0, 3.0]), is_binary=lambda: True
-    )
-    negatives = LinkNegatives({"u": 3, "v": 3}).of(sampling, ("u", "v"), {})
-    assert negatives.src.draw(5, 0).tolist() == negatives.dst.draw(5, 1).tolist() == [2] * 5

@@ -189,12 +189,6 @@ def test_a_loader_made_again_is_equal(name):
 )
 def test_copies_go_on_where_the_loader_stands(name, way):
     loader = LOADERS[name]()
-    if (
-        loader.generator is not None
-        and way is not copy.copy
-        and "__reduce__" not in vars(torch.Generator)
-    ):
-        pytest.skip("this torch cannot copy a generator")
     fresh = way(loader)
     expected = two_epochs(loader)
     assert two_epochs(fresh) == expected

@@ -158,8 +158,6 @@ def test_batches_are_those_of_data(layout):
         NeighborLoader(data, [3, 2], **settings),
     )
     for batch, other in zip(ours, others, strict=True):
-        # PyG 2.5 has a class for edges of Data only.
-        other.edge_index = other.edge_index.as_subclass(torch.Tensor)
         assert_same(batch, other)
 
 
