@@ -224,7 +224,8 @@ def _step_words(report: PartitionReport | PlacementReport) -> dict[str, str]:
         # The step that needs most decides which machine is large enough.
         step = max(report.memory, key=lambda name: report.memory[name].peak_bytes)
         use = report.memory[step]
-        words["memory"] = f"at most {bytes_text(use.peak_bytes)} resident, when {step}"
+        doing = "loading kernels" if step == "kernels" else step
+        words["memory"] = f"at most {bytes_text(use.peak_bytes)} resident, when {doing}"
         if use.private_bytes is not None:
             words["memory"] += f"; {bytes_text(use.private_bytes)} without pages of files"
     return words

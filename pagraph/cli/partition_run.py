@@ -138,7 +138,7 @@ class Work:
     def partition(self, graph: Graph, train: Tensor, method: str, steps: Steps) -> Partition:
         """Divide the training vertices by a method.
 
-        Its kernels are compiled first, so that the time of dividing does not include it.
+        Its kernels are loaded first, so that the memory of dividing does not include it.
         """
         more = method_bytes(graph, self.options.num_parts, self.options.hops, method)
         whom = f"{self.options.num_parts} parts of this graph"
@@ -149,7 +149,7 @@ class Work:
             self.options, method=method, node_type=train_type(graph, self.options.node_type)
         )
         # A ring of the graph's id type compiles all that the graph needs.
-        with steps("compiling"):
+        with steps("kernels"):
             partition_graph(
                 _small(merged_dtype(graph)),
                 2,

@@ -274,9 +274,9 @@ def epoch_line(record: EpochRecord, epochs: int) -> str:
         f"{record.seconds:.2f} s: loading {record.loading_seconds:.2f}{loading}, "
         f"computing {record.computing_seconds:.2f}{computing}"
     )
-    # Less would be shown as 0.00. Kernels that were compiled before take no time.
-    if record.compiling_seconds >= 0.005:
-        parts.append(f"compiling kernels, once: {record.compiling_seconds:.2f} s")
+    # Less would be shown as 0.00. Only first epochs load kernels.
+    if record.kernels_seconds >= 0.005:
+        parts.append(f"kernels, once: {record.kernels_seconds:.2f} s")
     # None without a cache.
     if record.hit_rate is not None:
         rates = [(rank.hits or 0) / max(1, rank.asked) for rank in record.ranks]
@@ -391,10 +391,8 @@ def comparison_lines(peer: TrainResult, ours: TrainResult) -> list[str]:
         # The batches of a tiny graph may all be ready, with no waiting to compare.
         ratio = f"{theirs / mine:.2f}" if mine > 0 else "-"
         rows.append([f"{name}, s per epoch (median)", f"{theirs:.3f}", f"{mine:.3f}", ratio])
-    compiling = [sum(e.compiling_seconds for e in run.epochs) for run in (peer, ours)]
-    if max(compiling) >= 0.0005:
-        cells = [f"{seconds:.3f}" if seconds else "-" for seconds in compiling]
-        rows.append(["compiling kernels, once, s", *cells, ""])
+    kernels = [sum(e.kernels_seconds for e in run.epochs) for run in (peer, ours)]
+    rows.append(["kernels, once, s", *(f"{seconds:.3f}" for seconds in kernels), ""])
     for title, of in (("test", "test"), ("validation", "val")):
         now = getattr(ours.best, of)
         for name, before in getattr(peer.best, of).items():

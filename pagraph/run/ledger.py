@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from .._compiling import compiled_ns
+from .._compiling import kernels_ns
 
 # The numbers are written this often, as a script may be killed at any moment.
 _FLUSH_NS = 10**9
@@ -59,6 +59,8 @@ class Line:
         waited: Seconds from each request for a batch to the batch, or to the end.
         first: ``waited`` in the first epoch of each loader.
         rows, hits: Rows read of cacheable fields, and those that a cache served.
+        kernels: Seconds of the waits in which kernels were loaded or compiled, in neither of the
+            two above.
     """
 
     loaders: int = 0
@@ -68,6 +70,7 @@ class Line:
     first: float = 0.0
     rows: int = 0
     hits: int = 0
+    kernels: float = 0.0
 
     def add(self, other: Line) -> None:
         """Add another line's numbers."""
@@ -97,6 +100,7 @@ class Pass:
     loader: weakref.ref[Any]
     batches: int = 0
     waited_ns: int = 0
+    kernels_ns: int = 0
     is_over: bool = False
 
     def answered(self, begin: int, *, delivered: bool) -> None:
@@ -104,11 +108,12 @@ class Pass:
         now = time.perf_counter_ns()
         if self.is_over:  # asked again after its end
             return
-        # Kernels are compiled once on a machine, so that this is no wait of the script.
-        compiled = compiled_ns(begin, now)
-        self.waited_ns += now - begin - compiled
+        # A process loads kernels once, so that this is counted apart.
+        kernels = kernels_ns(begin, now)
+        self.waited_ns += now - begin - kernels
+        self.kernels_ns += kernels
         self.batches += delivered
-        self.ledger.answered(begin, now, compiled)
+        self.ledger.answered(begin, now, kernels)
 
     def end(self) -> None:
         """Stop counting; may be called again."""
@@ -149,7 +154,7 @@ class Ledger:
         self._begin = 0
         self._end = 0
         self._waited = 0
-        self._compiled = 0
+        self._kernels = 0
         self._flushed = 0
 
     def forked(self) -> None:
@@ -211,8 +216,8 @@ class Ledger:
         self._local.depth = depth + 1
         return depth
 
-    def answered(self, begin: int, end: int, compiled: int) -> None:
-        """Leave a wait, in ``compiled`` nanoseconds of which kernels were compiled.
+    def answered(self, begin: int, end: int, kernels: int) -> None:
+        """Leave a wait, in ``kernels`` nanoseconds of which kernels were loaded or compiled.
 
         Of nested waits, when a loader reads a loader, the total counts only the outer one.
         """
@@ -221,8 +226,8 @@ class Ledger:
         self._end = max(self._end, end)
         if depth == 0:
             # Threads that add at the same time may lose a wait. A lock per batch would cost more.
-            self._waited += end - begin - compiled
-            self._compiled += compiled
+            self._waited += end - begin - kernels
+            self._kernels += kernels
         if self._folder is not None and end - self._flushed > _FLUSH_NS:
             self.flush()
 
@@ -294,9 +299,9 @@ class Ledger:
                 _book(lines.setdefault(running.key, Line()), running)
             return {
                 "role": self._role,
-                "seconds": max(0, self._end - self._begin - self._compiled) / 1e9,
+                "seconds": max(0, self._end - self._begin - self._kernels) / 1e9,
                 "waited": self._waited / 1e9,
-                "compiling": self._compiled / 1e9,
+                "kernels": self._kernels / 1e9,
                 "seen": dict(self.seen),
                 "lines": [asdict(key) | asdict(line) for key, line in lines.items()],
             }
@@ -326,6 +331,7 @@ def _book(line: Line, over: Pass) -> None:
     line.epochs += 1
     line.batches += over.batches
     line.waited += over.waited_ns / 1e9
+    line.kernels += over.kernels_ns / 1e9
     if over.is_first:
         line.first += over.waited_ns / 1e9
 

@@ -58,7 +58,7 @@ def test_trains_and_reports(folder, model, layers):
         len(
             re.findall(
                 EPOCH
-                + r"(?:  compiling kernels, once: [\d.]+ s)?  hit rate [\d.]+% of rows, [\d.]+% of bytes$",
+                + r"(?:  kernels, once: [\d.]+ s)?  hit rate [\d.]+% of rows, [\d.]+% of bytes$",
                 result.stdout,
                 re.MULTILINE,
             )

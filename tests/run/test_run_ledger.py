@@ -81,7 +81,7 @@ def test_a_loader_that_reads_a_loader_waits_once():
     assert seen().waited <= seen().seconds * 1.01
 
 
-def test_kernels_that_are_compiled_are_no_waiting(monkeypatch):
+def test_kernels_that_are_loaded_are_no_waiting(monkeypatch):
     spans = []
     monkeypatch.setattr(_compiling, "spans", spans)
     ledger = Ledger()
@@ -89,14 +89,18 @@ def test_kernels_that_are_compiled_are_no_waiting(monkeypatch):
     for seconds in (0, 5):
         ledger.waits()
         begin = time.perf_counter_ns() - seconds * 10**9
-        spans.append((begin, begin + seconds * 10**9))
+        spans.append((begin, begin + seconds * 10**9, threading.get_ident() + 1))
         passed.answered(begin, delivered=True)
     passed.end()
     part = ledger.snapshot()
-    assert part["compiling"] == 5 and part["waited"] < 1 and part["seconds"] < 1
-    assert part["lines"][0]["waited"] < 1
-    found = Summary.of([part], theirs=False, name="script.py")
-    assert "not counted: 5.00 s of compiling kernels, once on this machine" in str(found)
+    assert part["kernels"] == 5 and part["waited"] < 1 and part["seconds"] < 1
+    assert part["lines"][0]["kernels"] == 5 and part["lines"][0]["waited"] < 1
+    found = Summary.of([part, part], theirs=False, name="script.py")
+    assert found.kernels == 5  # processes load at the same time
+    assert Summary.from_json(found.to_json()).kernels == 5
+    head, line = (row.split("  ") for row in str(found.table).splitlines()[1:3])
+    assert "kernels s" in map(str.strip, head) and "10.000" in map(str.strip, line)
+    assert "kernels: loaded, or compiled, once in a process" in str(found)
 
 
 def test_a_thousand_loaders_are_one_line_and_none_is_kept():
@@ -224,13 +228,15 @@ def test_the_table_has_a_line_each_and_all_of_them():
 
 def test_two_ways_side_by_side():
     def ran(who, seconds):
-        return summary((Key("NeighborLoader", "a.py:3", who), Line(1, 1, 5, seconds, 0.0)))
+        kernels = 0.25 if who == OURS else 0.0
+        line = Line(1, 1, 5, seconds, 0.0, kernels=kernels)
+        return summary((Key("NeighborLoader", "a.py:3", who), line), kernels=kernels)
 
     theirs = [ran(THEIRS, seconds) for seconds in (4.0, 6.0, 5.0)]
     ours = [ran(OURS, seconds) for seconds in (1.0, 0.5, 3.0)]
     text = str(compared(theirs, ours))
     assert "medians of 3 runs each way" in text
-    assert ["NeighborLoader", "a.py:3", "5.000", "1.000", "yes"] in [
-        line.split() for line in text.splitlines()
-    ]
-    assert "waits 5.0x less" in text
+    lines = [line.split() for line in text.splitlines()]
+    assert ["NeighborLoader", "a.py:3", "5.000", "1.000", "0.250", "yes"] in lines
+    assert ["all", "5.000", "1.000", "0.250"] in lines
+    assert "waits 5.0x less" in text and "loading kernels takes 0.25 s besides" in text
