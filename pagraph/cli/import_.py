@@ -13,7 +13,7 @@ from ..datasets.forms import database_form, import_graph, read_graph
 from ..datasets.tables.location import is_database, is_url, shown_source
 from ..system.atomic import check_absent
 from .options import memory_option, options_of, store_option
-from .terminal import few_collections, fields_line, progress_bar, summary_line
+from .terminal import few_collections, fields_line, progress_bar, say, summary_line
 
 
 class _Source(click.Path):
@@ -155,8 +155,8 @@ def command(
         graph = import_graph(
             source, out, **settings, memory=memory, store=store, origin=origin, progress=progress
         )
-    click.echo(summary_line(graph, out))
-    click.echo(fields_line(graph, out))
+    say(summary_line(graph, out))
+    say(fields_line(graph, out))
     # Rows in the file's order would be silently wrong.
     if settings["relabel"] and (settings["features"] or settings["labels"]):
         click.echo(

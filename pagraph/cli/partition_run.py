@@ -58,7 +58,7 @@ from .partition_report import (
     print_placements,
 )
 from .settings import PartitionFiles, Source
-from .terminal import progress_bar
+from .terminal import progress_bar, say
 
 _MASK = "train_mask"
 _SMALL = 64  # vertices of the graph on which kernels are compiled
@@ -344,14 +344,14 @@ def verify_folder(out: Path, source: Path | None, json_file: Path | None) -> Non
     if json_file is not None:
         write_json(json_file, {"folder": str(out), "ok": found.ok, **asdict(found)})
     for finding in found.findings:
-        click.echo(str(finding))
+        say(str(finding))
     if not found.ok:
         count = len(found.findings)
         raise PaGraphError(f"{out} is wrong: {'1 finding' if count == 1 else f'{count} findings'}")
     without = ""
     if found.missing:
         without = f"; {found.missing:,} in-edges are missing, because replication was limited"
-    click.echo(
+    say(
         f"{out} is right: {found.train:,} training vertices, each in exactly one of "
         f"{found.num_parts} parts; "
         f"{found.vertices:,} vertices and {found.edges:,} edges equal the source's{without}"

@@ -20,6 +20,7 @@ from zipfile import is_zipfile
 
 import click
 
+from ..system.tables import output_width
 from .replacing import Settings
 from .session import NUMBERS, Session
 from .summary import Summary, compared, write_page
@@ -169,7 +170,7 @@ def compare_runs(count: int, settings: Settings, target: Sequence[str], report: 
                     return code
                 found.append(_read_numbers(numbers))
     table = compared(sides["theirs"], sides["ours"])
-    click.echo(f"\n{table}", err=True)
+    click.echo(f"\n{table.text(output_width(2))}", err=True)
     if report is not None:
         write_page(report, sides["ours"][-1], [sides["theirs"][-1]], table)
     return 0

@@ -21,6 +21,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from ..system.tables import output_width
 from .frameworks import ImportHook, hook
 from .ledger import Ledger
 from .replacing import Replacer, Settings
@@ -166,7 +167,7 @@ def show(session: Session, own: dict[str, Any] | None) -> None:
             return
         if session.report is not None:
             write_page(session.report, summary)
-        text = f"\n{summary}\n"
+        text = f"\n{summary.text(output_width(2))}\n"
         if os.environ.get("WORLD_SIZE", "1") != "1":
             text += f"This is rank 0 of {os.environ['WORLD_SIZE']}; the others print no table.\n"
     except Exception as error:

@@ -13,7 +13,7 @@ from typing import Any
 
 from .. import __version__
 from ..system.atomic import new_file
-from ..system.tables import Table, page_template
+from ..system.tables import Table, output_width, page_template, wrapped
 from ..system.units import percent
 from .ledger import OURS, Key, Line
 
@@ -185,9 +185,13 @@ class Summary:
             "waits for."
         )
 
+    def text(self, width: int | None = None) -> str:
+        """The table and the advice, in lines of at most ``width`` columns; None for any number."""
+        above = [self.table.text(width)] if self.lines else wrapped(self.title, width)
+        return "\n".join([*above, *wrapped(self.advice, width)])
+
     def __str__(self) -> str:
-        table = f"{self.table}\n" if self.lines else f"{self.title}\n"
-        return f"{table}{self.advice}"
+        return self.text(output_width())
 
     __repr__ = __str__
 

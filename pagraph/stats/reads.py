@@ -206,7 +206,7 @@ def field_table(reads: CacheStats) -> Table:
         nbytes = [f"{f.nbytes.get(tier, 0):,}" for tier in tiers]
         rates = rate_cells(f.hit_rate, f.byte_hit_rate, known=f.cacheable)
         rows.append([str(key), f"{f.seconds:.3f}", f"{f.asked:,}", f"{f.hits:,}", *rates, *nbytes])
-    return Table(rows)
+    return Table(rows, left=(0,))
 
 
 def rate_cells(*rates: float, known: bool) -> list[str]:

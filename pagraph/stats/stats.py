@@ -65,7 +65,8 @@ class EpochStats(Tabled):
         device_seconds: Seconds that a device worked, from events in its streams: for "sampling",
             "reading" rows (with sampling, in batches of one launch) and "copying" blocks.
             "waiting" is how long the reader's stream was idle, from the end of the work enqueued
-            before a batch was requested until the batch was there. Empty on the CPU.
+            before a batch was requested until the batch was there. Loads of kernels between two
+            launches are not taken out. Empty on the CPU.
     """
 
     epoch: int
@@ -180,7 +181,7 @@ def _hop_table(epochs: Sequence[EpochStats]) -> Table:
             if asked:
                 cells[hop] = f"{read.hit_rate_by_hop[hop]:.1%}"
         rows.append([name, key, f"{read.hit_rate:.1%}", *cells])
-    return Table(rows)
+    return Table(rows, left=(1,))
 
 
 class _Covered:

@@ -2,9 +2,11 @@
 
 import gc
 import os
+import re
 import threading
 import time
 import weakref
+from collections import Counter
 
 import pytest
 import torch
@@ -178,7 +180,8 @@ def summary(*lines, seconds=10.0, seen=("PyG",), **more):
 
 
 OUR_KEY = Key("NeighborLoader", "a.py:3", OURS)
-THEIR_KEY = Key("DataLoader", "a.py:5", THEIRS, "torch's loader, no graph's")
+THEIR_KEY_ENDS = (THEIRS, "torch's loader, no graph's")
+THEIR_KEY = Key("DataLoader", "a.py:5", *THEIR_KEY_ENDS)
 
 
 @pytest.mark.parametrize(
@@ -224,6 +227,23 @@ def test_the_table_has_a_line_each_and_all_of_them():
     assert text[4].startswith("all") and "50.0%" in text[4]
     assert text[5] == "DataLoader at a.py:5 keeps its own loader: torch's loader, no graph's"
     assert "<table>" in told._repr_html_()
+
+
+@pytest.mark.parametrize("columns", [80, 100])
+def test_a_narrow_terminal_has_all_of_it(columns):
+    place = "examples/of/a/project/with/many/folders/train.py:123"
+    ours, theirs = Line(2, 3, 1009, 4.0, 1.0, 100, 20, 1.25), Line(1, 1, 1, 1.0, 1.0)
+    keys = [Key("LinkNeighborLoader", place, OURS), Key("DataLoader", place, *THEIR_KEY_ENDS)]
+    told = summary((keys[0], ours), (keys[1], theirs), kernels=1.25)
+    for whole, narrow in (
+        (told.text(), told.text(columns)),
+        (compared([told], [told]).text(), compared([told], [told]).text(columns)),
+    ):
+        assert max(map(len, whole.splitlines())) > columns
+        assert max(map(len, narrow.splitlines())) <= columns
+        assert not Counter("".join(whole.split())) - Counter("".join(narrow.split()))
+        numbers = Counter(re.findall(r"(?<= )[\d.,]+%?(?=[ \n])", whole))
+        assert not numbers - Counter(re.findall(r"(?<= )[\d.,]+%?(?=[ \n])", narrow))
 
 
 def test_two_ways_side_by_side():
