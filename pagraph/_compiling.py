@@ -1,4 +1,4 @@
-"""When this process compiled kernels, and the notice about it.
+"""When threads of this process loaded or compiled kernels, and the notice about compiling.
 
 It is separate from ``_jit``, so that code that counts times does not import numba.
 """
@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from ._kernel_folder import kernel_folder
-from ._streams import say
+from ._streams import print_notice
 
 _log = logging.getLogger("pagraph")
 
@@ -22,20 +24,67 @@ SAID_AFTER = 1_000_000_000
 ONE_TIME = "compiling kernels (one-time); run `pagraph warmup` to do this in advance"
 """What is said of compiling where kernels are kept."""
 
-spans: list[tuple[int, int]] = []
-"""When kernels were compiled: begins and ends by ``time.perf_counter_ns``.
+EVERYONE = 0
+"""The thread of loads for which all threads wait."""
+spans: list[tuple[int, int, int]] = []
+"""Loads of kernels that are over: begin and end by ``time.perf_counter_ns``, and the thread.
 
-They ascend and do not overlap, since numba compiles under one lock of the process. They are
-appended under that lock, and read without a lock, because appending is atomic.
+A load includes compiling, and waiting for another thread that compiles. The ends ascend. Read
+without a lock, because changes of one item are atomic.
 """
+loads: dict[int, int] = {}
+"""Loads under way: thread to begin."""
+watchers: list[Callable[[int, int], object]] = []
+"""Called after each load, in its thread, with its begin and end."""
 
+_CLOSE = 500_000  # nanoseconds between a thread's loads that are noted as one, such as a module's
+_compiled: list[int] = []  # nanoseconds of each compilation; appended under numba's lock
 _running: list[int] = []  # begin of the compilation under way; also under numba's lock
 _said: list[bool] = []
+_ending = threading.Lock()  # Held while a load ends, so that the ends ascend. A leaf.
+
+
+def _forked() -> None:
+    """Forget the other threads, which a forked process does not have."""
+    global _ending
+    loads.clear()
+    _ending = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_forked)
+
+
+@contextmanager
+def loading(*, everyone: bool = False) -> Iterator[None]:
+    """Note the time of a block that makes, loads or compiles a kernel and those that it calls.
+
+    With ``everyone``, all threads wait for it: while a module of kernels is imported, it is locked,
+    and so is the interpreter.
+    """
+    thread = threading.get_ident()
+    if thread in loads:
+        yield
+        return
+    begin = loads[thread] = time.perf_counter_ns()
+    whose = EVERYONE if everyone else thread
+    try:
+        yield
+    finally:
+        with _ending:
+            end = time.perf_counter_ns()
+            if spans and spans[-1][2] == whose and begin - spans[-1][1] < _CLOSE:
+                spans[-1] = (spans[-1][0], end, whose)
+            else:
+                spans.append((begin, end, whose))
+        # Only now, or others would miss it between the two.
+        del loads[thread]
+        for watcher in tuple(watchers):
+            watcher(begin, end)
 
 
 @contextmanager
 def compiling() -> Iterator[None]:
-    """Note the time of a block that compiles a kernel, including the kernels that it calls.
+    """:func:`loading` of a block that compiles a kernel, with a notice if it takes long.
 
     The caller holds numba's lock.
     """
@@ -48,43 +97,86 @@ def compiling() -> Iterator[None]:
     _running.append(now)
     _say_if_long(0)
     try:
-        yield
+        with loading():
+            yield
     finally:
         _running.clear()
-        spans.append((now, time.perf_counter_ns()))
+        _compiled.append(time.perf_counter_ns() - now)
 
 
-def compiled_within(begin: int, end: int) -> set[tuple[int, int]]:
-    """The spans that overlap a stretch of time, of all threads, since others wait for the lock."""
-    found = set()
-    for span in reversed(spans):
-        if span[1] <= begin:
+def kernels_within(begin: int, end: int, thread: int | None = None) -> list[tuple[int, int]]:
+    """The parts of a stretch of time in which a thread, or any, loaded kernels; they are disjoint.
+
+    A thread that does something else meanwhile is not held up. So its own loads are what its work
+    does not count, while one that waits for other threads does not count the loads of any.
+    """
+    if not loads and (not spans or spans[-1][1] <= begin):
+        return []
+    found = [(first, end) for of, first in loads.copy().items() if thread in (of, None)]
+    for first, last, of in reversed(spans):
+        if last <= begin:
             break
-        if span[0] < end:
-            found.add(span)
-    return found
+        if thread is None or of in (thread, EVERYONE):
+            found.append((first, last))
+    parts: list[tuple[int, int]] = []
+    covered = begin
+    for first, last in sorted(found):
+        first = max(first, covered)
+        covered = max(covered, min(last, end))
+        if first < covered:
+            parts.append((first, covered))
+    return parts
 
 
-def compiled_ns(begin: int, end: int) -> int:
-    """Nanoseconds of a stretch of time in which kernels were compiled."""
-    within = compiled_within(begin, end)
-    return sum(min(last, end) - max(first, begin) for first, last in within)
+def kernels_ns(begin: int, end: int, thread: int | None = None) -> int:
+    """Nanoseconds of :func:`kernels_within`."""
+    return sum(last - first for first, last in kernels_within(begin, end, thread))
 
 
-def compiled_seconds(begin: float, end: float) -> float:
-    """Seconds between two times, of ``time.perf_counter``, in which kernels were compiled."""
-    return compiled_ns(round(begin * 1e9), round(end * 1e9)) * 1e-9
+def kernels_seconds(begin: float, end: float, thread: int | None = None) -> float:
+    """Seconds of :func:`kernels_within` between two times of ``time.perf_counter``."""
+    if not loads and (not spans or spans[-1][1] <= begin * 1e9):  # at once, as for each read
+        return 0.0
+    return kernels_ns(round(begin * 1e9), round(end * 1e9), thread) * 1e-9
+
+
+@dataclass
+class LoopTimes:
+    """Seconds of a training loop: of waiting for batches, computing, and loading kernels.
+
+    ``at`` is when the part under way began, by ``time.perf_counter``.
+    """
+
+    at: float
+    loading: float = 0.0
+    computing: float = 0.0
+    kernels: float = 0.0
+
+    def waited(self, now: float) -> None:
+        """Count the time since the last call as waiting for the loader's threads."""
+        self.loading += self._since(now, None)
+
+    def computed(self, now: float) -> None:
+        """Count the time since the last call as this thread's computing."""
+        self.computing += self._since(now, threading.get_ident())
+
+    def _since(self, now: float, thread: int | None) -> float:
+        kernels = kernels_seconds(self.at, now, thread)
+        seconds = now - self.at - kernels
+        self.kernels += kernels
+        self.at = now
+        return seconds
 
 
 def _say_if_long(under_way: int) -> None:
-    if _said or under_way + sum(end - begin for begin, end in spans) < SAID_AFTER:
+    if _said or under_way + sum(_compiled) < SAID_AFTER:
         return
     _said.append(True)
     words = compiling_words()
     _log.info(words)
     # On stderr, where users look. PAGRAPH_QUIET is for programs whose stderr is parsed.
     if not os.environ.get("PAGRAPH_QUIET"):
-        say(f"pagraph: {words}")
+        print_notice(f"pagraph: {words}")
 
 
 def compiling_words() -> str:

@@ -20,7 +20,7 @@ from numba.core.compiler import Compiler, Flags
 from numba.extending import intrinsic
 from numba.np import arrayobj
 
-from ._compiling import compiling
+from ._compiling import compiling, loading
 from ._kernel_folder import kernel_folder
 from ._postponed import collection_later, signals_later
 from .errors import PaGraphError
@@ -45,6 +45,7 @@ def allocating_kernel(function: Callable[..., Any]) -> Callable[..., Any]:
     return _compiled(function, allocates=True)
 
 
+@loading(everyone=True)
 def inlined(function: Callable[..., Any]) -> Callable[..., Any]:
     """A short function that is inlined into kernels; unlike a kernel it may return slices."""
     jitted: Callable[..., Any] = numba.njit(inline="always")(function)
@@ -86,6 +87,7 @@ def _new_private_file(path: str) -> Iterator[IO[bytes]]:
         raise
 
 
+@loading(everyone=True)
 def _compiled(function: Callable[..., Any], *, allocates: bool) -> Callable[..., Any]:
     check_compiler()
     before = numba.config.CACHE_DIR
@@ -107,7 +109,7 @@ def _compiled(function: Callable[..., Any], *, allocates: bool) -> Callable[...,
     def load_whole(signature: Any) -> Any:
         # Compiling creates many objects, whose garbage collection took 15 % of the time, and more
         # in a process with many other objects.
-        with signals_later(), collection_later():
+        with signals_later(), collection_later(), loading():
             try:
                 return load(signature)
             except OSError:  # a full disk, or a removed folder: go on without the cache

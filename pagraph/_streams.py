@@ -11,7 +11,7 @@ import os
 import sys
 
 
-def say(line: object) -> None:
+def print_notice(line: object) -> None:
     """Write a line to standard error, if there is one that takes it."""
     # A program may have put any object in its place.
     with contextlib.suppress(Exception):

@@ -22,6 +22,7 @@ from typing import Any
 from . import __version__
 from .errors import PaGraphError
 from .system.memory import file_system_of, host_available, host_limit, host_total
+from .system.tables import Table, output_width, wrapped
 from .system.units import bytes_text
 
 _PACKAGES = (
@@ -69,17 +70,16 @@ class Diagnosis:
     sections: dict[str, dict[str, str]] = field(default_factory=dict)
 
     def __str__(self) -> str:
+        width = output_width()
         count = len(self.findings)
         lines = ["nothing to fix"]
         if count:
             lines = [f"{count} thing{'s' * (count > 1)} to fix:"]
         for i, finding in enumerate(self.findings, 1):
-            lines.append(f"{i}. {finding}")
+            lines += wrapped(f"{i}. {finding}", width, "   ")
         for section, facts in self.sections.items():
-            lines += ["", section]
-            width = max(map(len, facts), default=0)
-            for name, value in facts.items():
-                lines.append(f"  {name.ljust(width)}  {value}".rstrip())
+            rows = [["", ""], *([f"  {name}", value] for name, value in facts.items())]
+            lines += ["", Table(rows, section, left=(0, 1)).text(width)]
         return "\n".join(lines)
 
     def to_json(self) -> dict[str, Any]:

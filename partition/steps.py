@@ -13,6 +13,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from .._compiling import kernels_seconds
+
 _STATM = Path("/proc/self/statm")
 _STATUS = Path("/proc/self/status")
 # Between two samples. One takes 30 microseconds, so that watching takes 0.3 % of a core.
@@ -126,7 +128,8 @@ def _highest() -> int:
 class Steps:
     """Measures wall time (``seconds``) and ``memory`` of consecutive steps.
 
-    A step that fails is not recorded.
+    Kernels that a step loads or compiles count as the step "kernels". A step that fails is not
+    recorded.
 
     Example:
         >>> steps = Steps()
@@ -146,5 +149,9 @@ class Steps:
         begin = time.perf_counter()
         with PeakMemory() as memory:
             yield
-        self.seconds[step] = time.perf_counter() - begin
+        end = time.perf_counter()
+        kernels = 0.0 if step == "kernels" else kernels_seconds(begin, end)
+        self.seconds[step] = end - begin - kernels
+        if kernels:
+            self.seconds["kernels"] = self.seconds.get("kernels", 0.0) + kernels
         self.memory[step] = memory.use

@@ -121,10 +121,10 @@ def pytest_runtest_setup(item):
 def _cpu_seconds_of(item):
     """Seconds of CPU that a test took, without those of compiling kernels, which any may be the
     first to need."""
-    from pagraph._compiling import compiled_ns
+    from pagraph._compiling import kernels_ns
 
     cpu, since = item.stash[_BEGUN]
-    return cpu_seconds() - cpu - compiled_ns(since, time.perf_counter_ns()) * 1e-9
+    return cpu_seconds() - cpu - kernels_ns(since, time.perf_counter_ns()) * 1e-9
 
 
 def pytest_terminal_summary(terminalreporter, config):

@@ -34,7 +34,7 @@ STREAMS = {"missing": lambda: None, "closed": closed, "broken": Broken, "any obj
 @pytest.mark.parametrize("stream", STREAMS)
 def test_nobody_to_tell(monkeypatch, stream):
     monkeypatch.setattr(sys, "stderr", STREAMS[stream]())
-    _streams.say("x")
+    _streams.print_notice("x")
     assert not _streams.is_terminal()
     _streams.flush()
     assert _streams.has_stderr() == (stream != "missing")
@@ -48,7 +48,7 @@ def test_no_output_to_flush(monkeypatch, stream):
 
 
 def test_what_is_said_and_flushed(monkeypatch, capfd):
-    _streams.say(3)
+    _streams.print_notice(3)
     _streams.say_past_replacement("a\nb\ud800")
     assert capfd.readouterr().err == "3\na\nb?"
     monkeypatch.setattr(sys, "__stderr__", None)

@@ -183,7 +183,7 @@ class Schema(tables.Tabled):
         return str(self)
 
     def __str__(self) -> str:
-        notes = "\n".join(self.notes)
+        notes = "\n".join(tables.wrapped("\n".join(self.notes), tables.output_width()))
         return "\n\n".join(filter(None, [super().__str__(), notes]))
 
     def _repr_html_(self) -> str:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
+from .._compiling import kernels_seconds
 from ..accelerator import Accelerator, Event, OutOfMemory, Stream, accelerator_for, with_room
 from ..features.feature import DeviceFeature, read_each
 from ..features.field import (
@@ -367,7 +368,9 @@ class FieldSet:
             copied = read_each(wanted)
             # Divide the call's time by bytes: the time of each field is unknown.
             nbytes = sum([tensor.nbytes for tensor in copied])
-            per_byte = (time.perf_counter() - begin) / max(1, nbytes)
+            end = time.perf_counter()
+            seconds = end - begin - kernels_seconds(begin, end, threading.get_ident())
+            per_byte = seconds / max(1, nbytes)
             counted = []
             for (place, field, (_, _, path)), tensor in zip(plain, copied, strict=True):
                 count = reads[place].ids.shape[0]
@@ -436,8 +439,9 @@ class FieldSet:
         # Only now: the count indexes by the ids, which reading has checked.
         if path.cacheable and self._first_epoch is not None:
             self._count_first(key, ids, bounds)
-        seconds = time.perf_counter() - begin
-        counted = ids.shape[0], hits, path.row_bytes, path.cacheable, seconds, bounds
+        end = time.perf_counter()
+        kernels = kernels_seconds(begin, end, threading.get_ident())
+        counted = ids.shape[0], hits, path.row_bytes, path.cacheable, end - begin, bounds, kernels
         self._counters.record_each([CountedRead(field.label, path.tier, *counted)])
         # Hold the values until here: another thread may have replaced the field.
         del held
@@ -487,6 +491,8 @@ class FieldSet:
             ready = group.end()
         rows: list[FieldRows | None] = []
         pending = []
+        end = time.perf_counter()
+        kernels = kernels_seconds(begin, end, threading.get_ident())
         # Divide the device's time by bytes: the time of each field is unknown.
         total = sum([each.tensor.nbytes for each in known if each is not None])
         for place, each in enumerate(known):
@@ -497,10 +503,11 @@ class FieldSet:
             hits = each.feature.finish(group, place, each.counted)
             counted = group.count(place), hits, path.row_bytes, path.cacheable, begun, ready
             share = each.tensor.nbytes / total if total else 1 / len(known)
-            pending.append(PendingRead(each.label, path.tier, *counted, reads[place].bounds, share))
+            of_read = *counted, reads[place].bounds, share, kernels
+            pending.append(PendingRead(each.label, path.tier, *of_read))
             of_version = path.version, path.generation
             rows.append(FieldRows(each.tensor, *of_version, begun, ready, link.accelerator))
-        self._counters.record_pending(pending, time.perf_counter() - begin)
+        self._counters.record_pending(pending, end - begin)
         return rows
 
     def _begin(

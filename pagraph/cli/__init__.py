@@ -22,7 +22,7 @@ from typing import Any
 import click
 
 from .. import __version__
-from .._streams import discard_output, flush, say
+from .._streams import discard_output, flush, print_notice
 from ..errors import FormatError, PaGraphError
 from ..system.units import shortened
 
@@ -174,7 +174,7 @@ def _path_in(message: str, command: click.Command, arguments: Sequence[str]) -> 
 def show_error(error: Exception) -> int:
     """Print an error as one line, and return the exit code."""
     if os.environ.get("PAGRAPH_TRACEBACK"):
-        say("".join(traceback.format_exception(error)).rstrip())
+        print_notice("".join(traceback.format_exception(error)).rstrip())
     if isinstance(error, OSError) and error.errno == errno.EPIPE:
         # The reader is gone: `pagraph info | head`.
         discard_output()
@@ -183,7 +183,7 @@ def show_error(error: Exception) -> int:
         error.show()  # its message is the help text
         return BAD_INPUT
     line, code = _error_line(error)
-    say(line)
+    print_notice(line)
     if code == INTERRUPTED:
         # Ctrl-C in the exec() of an import: `python -m` dies of SIGINT even if caught, until the
         # next exec().

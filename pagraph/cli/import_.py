@@ -9,12 +9,12 @@ from typing import Any
 
 import click
 
-from .._streams import say
+from .._streams import print_notice
 from ..datasets.forms import database_form, import_graph, read_graph
 from ..datasets.tables.location import is_database, is_url, shown_source
 from ..system.atomic import check_absent
 from .options import memory_option, options_of, store_option
-from .terminal import few_collections, fields_line, progress_bar, summary_line
+from .terminal import few_collections, fields_line, print_text, progress_bar, summary_line
 
 
 class _Source(click.Path):
@@ -156,11 +156,13 @@ def command(
         graph = import_graph(
             source, out, **settings, memory=memory, store=store, origin=origin, progress=progress
         )
-    click.echo(summary_line(graph, out))
-    click.echo(fields_line(graph, out))
+    print_text(summary_line(graph, out))
+    print_text(fields_line(graph, out))
     # Rows in the file's order would be silently wrong.
     if settings["relabel"] and (settings["features"] or settings["labels"]):
-        say("note: rows of --features and --labels were taken in the order of the sorted ids")
+        print_notice(
+            "note: rows of --features and --labels were taken in the order of the sorted ids"
+        )
 
 
 def _only(option: str, values: Sequence[str]) -> str | None:

@@ -11,11 +11,9 @@ from ..datasets.paths import folder_form
 from ..system.tables import Table
 from ..system.units import bytes_text, shortened, words_text
 from .options import memory_option
-from .terminal import file_option, plain_console, print_table, progress_bar
+from .terminal import file_option, print_table, print_text, progress_bar
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from ..datasets.summary import EdgeSummary, FieldSummary, GraphSummary
 
 
@@ -51,7 +49,7 @@ def command(folder: Path, verify: bool, json_file: Path | None, memory: str | No
             graph = open_graph(folder, verify=verify, progress=progress)
         summary = summarise(graph, memory=memory)
     origin = Manifest.read(folder).origin if form == "native" else {}
-    _print(plain_console(), folder, form, origin, summary)
+    _print(folder, form, origin, summary)
     if verify:
         # Only native folders have checksums.
         checked = "every checksum and every id" if form == "native" else "every id"
@@ -62,28 +60,25 @@ def command(folder: Path, verify: bool, json_file: Path | None, memory: str | No
         )
 
 
-def _print(
-    console: Console, folder: Path, form: str, origin: dict[str, Any], summary: GraphSummary
-) -> None:
+def _print(folder: Path, form: str, origin: dict[str, Any], summary: GraphSummary) -> None:
     counts = []
     for name, count in summary.num_nodes.items():
         of_type = f" of {shortened(name)}" if len(summary.num_nodes) > 1 else ""
         counts.append(f"{count:,} vertices{of_type}")
     edges = sum(edge.num_edges for edge in summary.edges)
-    console.print(
+    print_text(
         f"{folder} ({form}): {', '.join(counts)}, {edges:,} edges, "
-        f"{bytes_text(summary.total_bytes)}",
-        soft_wrap=True,
+        f"{bytes_text(summary.total_bytes)}"
     )
     if origin:
         origins = ", ".join(f"{key}={value}" for key, value in origin.items())
         if not origins.isprintable():  # control characters could drive the terminal
             origins = ascii(origins)
-        console.print(f"from {shortened(origins, _LONGEST_ORIGIN)}", soft_wrap=True)
+        print_text(f"from {shortened(origins, _LONGEST_ORIGIN)}")
     if summary.edges:
-        print_table(console, _edge_table(summary.edges))
-        console.print()
-    print_table(console, _array_table(summary.arrays, several=len(summary.edges) > 1))
+        print_table(_edge_table(summary.edges))
+        print_text()
+    print_table(_array_table(summary.arrays, several=len(summary.edges) > 1))
 
 
 def _edge_table(edges: list[EdgeSummary]) -> Table:

@@ -7,15 +7,11 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-from rich.table import Table as Grid
-
 from ..system.tables import BEST, Table
 from ..system.units import bytes_text, percent
-from .terminal import folder_bytes, plain_console, print_table
+from .terminal import folder_bytes, print_table, print_text
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from ..partition import PartitionReport, PlacementReport
     from ..partition.report import CachesReport
 
@@ -27,51 +23,48 @@ _AIMS = {"rows": "fetch few rows", "cut": "cut few edges"}
 
 
 def print_partition(report: PartitionReport, *, title: str, out: Path) -> None:
-    """Print the report of a partition in 80 columns."""
-    console = plain_console()
-    console.print(f"{_head(report, title)} by {report.method}", soft_wrap=True)
-    print_table(console, _parts(report))
+    """Print the report of a partition."""
+    print_text(f"{_head(report, title)} by {report.method}")
+    print_table(_parts(report))
     if len(report.node_types) > 1:
-        print_table(console, _types(report))
-    console.print()
-    console.print(_grid(_fact_words(report)))
-    console.print(f"written to {out}: {bytes_text(folder_bytes(out))}", soft_wrap=True)
+        print_table(_types(report))
+    print_text()
+    print_table(_facts(_fact_words(report)))
+    print_text(f"written to {out}: {bytes_text(folder_bytes(out))}")
 
 
 def print_comparison(
     reports: Sequence[PartitionReport], *, title: str, skipped: Mapping[str, str]
 ) -> None:
     """Print one table of several methods. ``skipped`` is the reason of each that could not run."""
-    console = plain_console()
-    console.print(_head(reports[0], title), soft_wrap=True)
-    print_table(console, _methods(reports))
-    console.print("largest: vertices of the largest part / the graph's, and / of hash's largest")
-    console.print("all parts: their vertices / the graph's (replication factor); edges likewise")
+    print_text(_head(reports[0], title))
+    print_table(_methods(reports))
+    print_text("largest: vertices of the largest part / the graph's, and / of hash's largest")
+    print_text("all parts: their vertices / the graph's (replication factor); edges likewise")
     if any(report.lost for report in reports):
-        console.print("lost: share of the neighbours that training draws and parts had to drop")
-    console.print("seconds, memory: time of dividing, and memory that it added to the process")
+        print_text("lost: share of the neighbours that training draws and parts had to drop")
+    print_text("seconds, memory: time of dividing, and memory that it added to the process")
     caches = reports[0].caches
     if caches is not None:
-        console.print(
+        print_text(
             f"hit rate: with {_caches_text(caches)}; one process with such a cache and no parts "
             f"{percent(caches.whole.hit_rate)}"
         )
-    _print_skipped(console, skipped)
+    _print_skipped(skipped)
 
 
 def print_placement(report: PlacementReport, *, title: str, out: Path, minimize: str) -> None:
-    """Print the report of a placement in 80 columns."""
-    console = plain_console()
+    """Print the report of a placement."""
     head = f"{report.num_parts} parts by {report.method}, placed to {_AIMS[minimize]}"
-    console.print(f"{_size(report, title)}; {head}", soft_wrap=True)
+    print_text(f"{_size(report, title)}; {head}")
     rows = [["part", "train", "owned vertices", "their in-edges", "+ halo of 1 hop"]]
     for number, part in enumerate(report.parts):
         counts = (part.train, part.vertices, part.edges, part.halo)
         rows.append([str(number), *(f"{count:,}" for count in counts)])
-    print_table(console, Table(rows, "what each part owns"))
-    console.print()
-    console.print(_grid(_placement_words(report)))
-    console.print(f"written to {out}: {bytes_text(folder_bytes(out))}", soft_wrap=True)
+    print_table(Table(rows, "what each part owns"))
+    print_text()
+    print_table(_facts(_placement_words(report)))
+    print_text(f"written to {out}: {bytes_text(folder_bytes(out))}")
 
 
 def print_placements(
@@ -81,9 +74,8 @@ def print_placements(
 
     ``skipped`` is that of :func:`print_comparison`.
     """
-    console = plain_console()
     aim = f"{reports[0].num_parts} parts, placed to {_AIMS[minimize]}"
-    console.print(f"{_size(reports[0], title)}; {aim}", soft_wrap=True)
+    print_text(f"{_size(reports[0], title)}; {aim}")
     rows = [["method", "training", "evaluation", "cut", "vertices", "edges", "train", "seconds"]]
 
     def minimized(report: PlacementReport) -> float:
@@ -94,15 +86,15 @@ def print_placements(
         shares = [percent(share) for share in (report.train.share, report.evaluated.share)]
         seconds = f"{report.seconds['dividing'] + report.seconds['placing']:.2f}"
         rows.append([report.method, *shares, percent(report.cut), *balances, seconds])
-    print_table(console, Table(rows, "methods to begin with", left=(0,)))
-    console.print("training, evaluation: share of an epoch's rows that other parts own")
-    console.print("cut: edges between parts; vertices, edges, train: largest part / mean")
-    _print_skipped(console, skipped)
+    print_table(Table(rows, "methods to begin with", left=(0,)))
+    print_text("training, evaluation: share of an epoch's rows that other parts own")
+    print_text("cut: edges between parts; vertices, edges, train: largest part / mean")
+    _print_skipped(skipped)
 
 
-def _print_skipped(console: Console, skipped: Mapping[str, str]) -> None:
+def _print_skipped(skipped: Mapping[str, str]) -> None:
     for method, reason in skipped.items():
-        console.print(f"{method} was left out: {reason}", soft_wrap=True)
+        print_text(f"{method} was left out: {reason}")
 
 
 def _placement_words(report: PlacementReport) -> dict[str, str]:
@@ -148,7 +140,7 @@ def _types(report: PartitionReport) -> Table:
     for name, count in report.node_types.items():
         held = sum(part.types[name] for part in report.parts)
         rows.append([name, f"{count:,}", f"{held:,}", f"{report.replication_by_type[name]:.3f}"])
-    return Table(rows, "by vertex type")
+    return Table(rows, "by vertex type", left=(0,))
 
 
 _HIT_RATE = "hit rate"
@@ -179,14 +171,9 @@ def _cell(column: str, value: float) -> str:
     return percent(value) if column == _HIT_RATE else f"{value:,.0f}"
 
 
-def _grid(sentences: Mapping[str, str]) -> Grid:
-    """Subjects, and sentences that rich wraps in a second column."""
-    grid = Grid.grid(padding=(0, 2))
-    grid.add_column(no_wrap=True)
-    grid.add_column()
-    for subject, words in sentences.items():
-        grid.add_row(subject, words)
-    return grid
+def _facts(sentences: Mapping[str, str]) -> Table:
+    """Subjects, and sentences in a second column."""
+    return Table([("", ""), *sentences.items()], left=(0, 1))
 
 
 def _fact_words(report: PartitionReport) -> dict[str, str]:
@@ -224,7 +211,8 @@ def _step_words(report: PartitionReport | PlacementReport) -> dict[str, str]:
         # The step that needs most decides which machine is large enough.
         step = max(report.memory, key=lambda name: report.memory[name].peak_bytes)
         use = report.memory[step]
-        words["memory"] = f"at most {bytes_text(use.peak_bytes)} resident, when {step}"
+        doing = "loading kernels" if step == "kernels" else step
+        words["memory"] = f"at most {bytes_text(use.peak_bytes)} resident, when {doing}"
         if use.private_bytes is not None:
             words["memory"] += f"; {bytes_text(use.private_bytes)} without pages of files"
     return words

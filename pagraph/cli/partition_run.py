@@ -12,7 +12,7 @@ import click
 import torch
 from torch import Tensor
 
-from .._streams import say
+from .._streams import print_notice
 from ..datasets import open_graph
 from ..datasets.manifest import MANIFEST
 from ..errors import MissingDependencyError, PaGraphError
@@ -59,7 +59,7 @@ from .partition_report import (
     print_placements,
 )
 from .settings import PartitionFiles, Source
-from .terminal import progress_bar
+from .terminal import print_text, progress_bar
 
 _MASK = "train_mask"
 _SMALL = 64  # vertices of the graph on which kernels are compiled
@@ -139,7 +139,7 @@ class Work:
     def partition(self, graph: Graph, train: Tensor, method: str, steps: Steps) -> Partition:
         """Divide the training vertices by a method.
 
-        Its kernels are compiled first, so that the time of dividing does not include it.
+        Its kernels are loaded first, so that the memory of dividing does not include it.
         """
         more = method_bytes(graph, self.options.num_parts, self.options.hops, method)
         whom = f"{self.options.num_parts} parts of this graph"
@@ -150,7 +150,7 @@ class Work:
             self.options, method=method, node_type=train_type(graph, self.options.node_type)
         )
         # A ring of the graph's id type compiles all that the graph needs.
-        with steps("compiling"):
+        with steps("kernels"):
             partition_graph(
                 _small(merged_dtype(graph)),
                 2,
@@ -218,7 +218,7 @@ def divide(work: Work, out: Path, outputs: PartitionFiles, *, quiet: bool) -> No
         partition, report = work.report(graph, train, work.options.method, steps)
         work.check_parts(graph, [(part.vertices, part.edges) for part in report.parts])
         if report.advice and not quiet:
-            say(report.advice)
+            print_notice(report.advice)
     with steps("writing"), progress_bar(f"writing {out.name}") as progress:
         _write(partition, out, work, progress)
     report = replace(report, seconds=steps.seconds, memory=steps.memory)
@@ -286,7 +286,7 @@ def compare_methods(
         return
     best = min(reports, key=lambda report: report.largest)
     if best.advice:
-        say(best.advice)
+        print_notice(best.advice)
     print_comparison(reports, **shown)
 
 
@@ -345,14 +345,14 @@ def verify_folder(out: Path, source: Path | None, json_file: Path | None) -> Non
     if json_file is not None:
         write_json(json_file, {"folder": str(out), "ok": found.ok, **asdict(found)})
     for finding in found.findings:
-        click.echo(str(finding))
+        print_text(str(finding))
     if not found.ok:
         count = len(found.findings)
         raise PaGraphError(f"{out} is wrong: {'1 finding' if count == 1 else f'{count} findings'}")
     without = ""
     if found.missing:
         without = f"; {found.missing:,} in-edges are missing, because replication was limited"
-    click.echo(
+    print_text(
         f"{out} is right: {found.train:,} training vertices, each in exactly one of "
         f"{found.num_parts} parts; "
         f"{found.vertices:,} vertices and {found.edges:,} edges equal the source's{without}"

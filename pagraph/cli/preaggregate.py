@@ -11,7 +11,7 @@ from ..datasets.paths import folder_form
 from ..options.names import SUMS
 from ..system.atomic import check_absent
 from .options import memory_option
-from .terminal import progress_bar, summary_line
+from .terminal import print_text, progress_bar, summary_line
 
 
 @click.command(name="preaggregate")
@@ -48,5 +48,5 @@ def command(folder: Path, out: Path, model: str, row_normalize: bool, memory: st
     with progress_bar(f"writing {out.name}") as progress:
         given: Any = {"model": model, "row_normalize": row_normalize, "memory": memory}
         preaggregate(graph, out, **given, origin=origin, progress=progress)
-    click.echo(summary_line(graph, out))
-    click.echo(f"{SUMS[model]}: for pagraph train --model {model}, with one entry of --fanout less")
+    print_text(summary_line(graph, out))
+    print_text(f"{SUMS[model]}: for pagraph train --model {model}, with one entry of --fanout less")

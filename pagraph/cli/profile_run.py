@@ -41,7 +41,7 @@ from ..system.atomic import new_file, write_json
 from ..system.units import percent
 from .seeds import seeds_and_sampler
 from .settings import Compared, ProfileFiles
-from .terminal import plain_console, print_table, progress_bar
+from .terminal import print_table, print_text, progress_bar
 
 
 def profile(
@@ -217,40 +217,39 @@ def print_profile(
     title: str,
     command: str | None = None,
 ) -> None:
-    """Print a profile; the table of rates fits into 80 columns with the default policies.
+    """Print a profile.
 
     ``loading`` has the times of real epochs. ``command`` is a shell command that trains with the
     recommended cache.
     """
-    console = plain_console()
     best = curve.at(recommendation.policy, recommendation.budget_rows)
-    console.print(
+    print_text(
         f"{title}: {curve.num_nodes:,} vertices; an epoch has {curve.batches:,} "
         f"batch{'es' * (curve.batches != 1)} "
-        f"and reads {curve.reads:,.0f} rows",
-        soft_wrap=True,
+        f"and reads {curve.reads:,.0f} rows"
     )
     first, advice, *details = answer(curve, recommendation)
-    console.print(first)
-    console.print(advice)
-    console.print()
-    print_table(console, rate_table(curve, recommendation))
-    console.print()
-    print_table(console, hop_table(curve, best))
+    print_text(first)
+    print_text(advice)
+    print_text()
+    print_table(rate_table(curve, recommendation))
+    print_text()
+    print_table(hop_table(curve, best))
     if loading is not None:
-        console.print()
-        print_table(console, stage_table(loading))
-        console.print(verdict(loading), soft_wrap=True)
+        print_text()
+        print_table(stage_table(loading))
+        print_text(verdict(loading))
         step = loading.settings.get("step")
         if step:
-            console.print(f"Computing is {step}, a stand-in for your model.", soft_wrap=True)
-    console.print()
+            print_text(f"Computing is {step}, a stand-in for your model.")
+    print_text()
     for sentence in details:
-        console.print(sentence)
-    console.print(_smallest(recommendation))
-    console.print(f"To set: {settings_words(curve, recommendation)}", soft_wrap=True)
+        print_text(sentence)
+    print_text(_smallest(recommendation))
+    # What is to be copied is not broken.
+    click.echo(f"To set: {settings_words(curve, recommendation)}")
     if command is not None:
-        console.print(f"To train: {command}", soft_wrap=True)
+        click.echo(f"To train: {command}")
 
 
 def train_command(

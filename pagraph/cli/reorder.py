@@ -20,7 +20,7 @@ from .options import (
     split_option,
     train_fraction_option,
 )
-from .terminal import file_option, plain_console, print_table, progress_bar, summary_line
+from .terminal import file_option, print_table, print_text, progress_bar, summary_line
 
 if TYPE_CHECKING:
     from ..datasets.reordering import Reordered
@@ -100,8 +100,8 @@ def command(
             progress=progress,
         )
     # Opened again, to report what was written.
-    click.echo(summary_line(open_graph(out), out))
-    print_table(plain_console(), _pages(done))
+    print_text(summary_line(open_graph(out), out))
+    print_table(_pages(done))
     if json_file is not None:
         write_json(json_file, {"folder": str(folder), "out": str(out), **origin, **done.to_json()})
 
@@ -133,4 +133,4 @@ def _pages(done: Reordered) -> Table:
         ]
         rows.append([name, *cells])
     title = f"{done.batches} batches of {done.batch_size:,} seeds, by {done.by}"
-    return Table(rows, title, caption=caption)
+    return Table(rows, title, left=(0,), caption=caption)

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from .._streams import is_terminal, say
+from .._streams import is_terminal, print_notice
 from ..options.names import check_plot_name
 from ..system.atomic import check_writable
 from ..system.progress import Progress
-from ..system.tables import Table
+from ..system.tables import Table, output_width, wrapped
 from ..system.units import bytes_text
 
 if TYPE_CHECKING:
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from ..graph.graph import Graph
 
 _F = TypeVar("_F", bound=Callable[..., Any])
-_WIDEST = 1000  # columns of the terminal that rich measures a table for
 _LINE_SECONDS = 10.0  # between two lines of progress in a log
 
 
@@ -79,48 +78,18 @@ class _Lines:
             self._shown = now
             left = round((now - self._begin) * (total - done) / done)
             text = f"{self._description}: {done / total:.0%}, {timedelta(seconds=left)} left"
-            say(text)
+            print_notice(text)
 
 
-def plain_console() -> Console:
-    """A console that prints texts unchanged, without markup or highlighting."""
-    from rich.console import Console
+def print_table(table: Table) -> None:
+    """Print a table; a terminal highlights some of its rows."""
+    for line, is_bold in table.lines(output_width()):
+        click.echo(click.style(line, bold=True) if is_bold else line)
 
-    return Console(highlight=False, markup=False)
 
-
-def print_table(console: Console, table: Table) -> None:
-    """Print a table, wider than the terminal rather than with numbers cut off."""
-    import rich.table
-    from rich.box import SIMPLE_HEAD
-    from rich.measure import Measurement
-
-    head, *body = table.rows
-    drawn = rich.table.Table(
-        box=SIMPLE_HEAD,
-        show_edge=False,
-        padding=(0, 0, 0, 1),
-    )
-    for place, name in enumerate(head):
-        justify: Any = "left" if place in table.left else "right"
-        drawn.add_column(name, justify=justify, no_wrap=True)
-    for place, cells in enumerate(body):
-        is_total = table.has_total and place == len(body) - 1
-        if is_total:
-            drawn.add_section()
-        style = "bold" if is_total or place in table.bold else None
-        drawn.add_row(*cells, style=style)
-    # Rich shortens cells that do not fit, so it is given a width at which all do.
-    width = console.width
-    wide = console.options.update(width=_WIDEST, max_width=_WIDEST)
-    console.width = max(width, Measurement.get(console, wide, drawn).maximum)
-    # Rich would break its own titles and captions at the table's width.
-    if table.title:
-        console.print(table.title, style="italic")
-    console.print(drawn)
-    if table.caption:
-        console.print(table.caption, style="dim")
-    console.width = width
+def print_text(text: str = "") -> None:
+    """Print sentences, broken at blanks where the output has a width."""
+    click.echo("\n".join(wrapped(text, output_width())))
 
 
 # Objects made between two garbage collections. Torch's import makes half a million that stay. With
@@ -147,7 +116,7 @@ def write_folder(
 
     with progress_bar(f"writing {out.name}") as progress:
         write_graph(graph, out, origin=origin, store=store, progress=progress)
-    click.echo(summary_line(graph, out))
+    print_text(summary_line(graph, out))
 
 
 def summary_line(graph: Graph, out: Path) -> str:

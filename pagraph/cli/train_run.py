@@ -10,14 +10,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import click
+from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from ..cache.memory_plan import MemoryPlan
 from ..options.training import TrainOptions
 from ..stats import Tracer
 from ..system.atomic import write_json
-from ..system.tables import Table
+from ..system.tables import Table, output_width, wrapped
 from ..train import EpochRecord, Reporter, TrainResult
 from ..train.assignment import Assignment, assign, default_fanout, default_layers
 from ..train.checkpoint import check_checkpoint
@@ -35,7 +35,7 @@ from ..train.models import framework_of
 from . import BAD_INPUT, record_error, show_error
 from .options import build
 from .settings import check_json
-from .terminal import plain_console
+from .terminal import print_table, print_text
 
 
 def run(
@@ -57,7 +57,7 @@ def run(
         options = world.together(lambda: _options(folder, settings, json_file, checkpoint, world))
         work = assign(folder, options, split=split, source=source, world=world)
         if world.is_first:
-            click.echo("\n".join(assignment_lines(folder, work)))
+            print_text("\n".join(assignment_lines(folder, work)))
         by_loader = {name: replace(options, loader=name) for name in names}
         results = _results(work, by_loader, world, trace_file, checkpoint)
         if world.is_first:
@@ -76,9 +76,10 @@ def _report(
 ) -> None:
     """Print the results by loader, ours last, and write them."""
     for name, result in results.items():
-        click.echo(result_line(result, title=name))
+        print_text(result_line(result, title=name))
     if len(results) > 1:
-        click.echo("\n".join(["", *comparison_lines(*results.values())]))
+        print_text()
+        print_table(comparison_table(*results.values()))
     if json_file is None:
         return
     reports: dict[str, Any] = {}
@@ -133,7 +134,7 @@ def _results(
             if world.is_first:
                 together = f", {world.size} processes" if world.size > 1 else ""
                 parts = f"{options.layers}'s layers and {name}'s loader"
-                click.echo(f"{options.model} with {parts} on {device}{together}")
+                print_text(f"{options.model} with {parts} on {device}{together}")
                 title = f"  with {name}'s loader" if len(by_loader) > 1 else ""
                 reporter = stack.enter_context(ConsoleReporter(options, title))
             # With --compare the other loader's run has no timeline.
@@ -224,7 +225,7 @@ class ConsoleReporter(Reporter):
     def __init__(self, options: TrainOptions, title: str = "") -> None:
         self._epochs = options.epochs
         self._title = title
-        self._console = plain_console()
+        self._console = Console(highlight=False, markup=False)
         self._progress = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
@@ -260,7 +261,8 @@ class ConsoleReporter(Reporter):
         """Print the epoch's line."""
         self._progress.live.stop()
         line = epoch_line(record, self._epochs) + self._title
-        self._console.print(line, soft_wrap=True)
+        lines = wrapped(line, output_width(), "  ", at="  ")
+        self._console.print("\n".join(lines), soft_wrap=True)
 
 
 def epoch_line(record: EpochRecord, epochs: int) -> str:
@@ -274,9 +276,9 @@ def epoch_line(record: EpochRecord, epochs: int) -> str:
         f"{record.seconds:.2f} s: loading {record.loading_seconds:.2f}{loading}, "
         f"computing {record.computing_seconds:.2f}{computing}"
     )
-    # Less would be shown as 0.00. Kernels that were compiled before take no time.
-    if record.compiling_seconds >= 0.005:
-        parts.append(f"compiling kernels: {record.compiling_seconds:.2f} s")
+    # Less would be shown as 0.00. Only first epochs load kernels.
+    if record.kernels_seconds >= 0.005:
+        parts.append(f"kernels: {record.kernels_seconds:.2f} s")
     # None without a cache.
     if record.hit_rate is not None:
         rates = [(rank.hits or 0) / max(1, rank.asked) for rank in record.ranks]
@@ -381,7 +383,7 @@ def _waiting(result: TrainResult) -> float:
     return result.median_seconds("loading_seconds") / result.median_seconds("seconds")
 
 
-def comparison_lines(peer: TrainResult, ours: TrainResult) -> list[str]:
+def comparison_table(peer: TrainResult, ours: TrainResult) -> Table:
     """The table of two runs that differ in the loader alone; times are medians over the epochs."""
     rows = [["", peer.options.loader, "pagraph", "ratio"]]
     times = {"loading": "loading_seconds", "computing": "computing_seconds", "epoch": "seconds"}
@@ -391,10 +393,8 @@ def comparison_lines(peer: TrainResult, ours: TrainResult) -> list[str]:
         # The batches of a tiny graph may all be ready, with no waiting to compare.
         ratio = f"{theirs / mine:.2f}" if mine > 0 else "-"
         rows.append([f"{name}, s per epoch (median)", f"{theirs:.3f}", f"{mine:.3f}", ratio])
-    compiling = [sum(e.compiling_seconds for e in run.epochs) for run in (peer, ours)]
-    if max(compiling) >= 0.0005:
-        cells = [f"{seconds:.3f}" if seconds else "-" for seconds in compiling]
-        rows.append(["compiling kernels, s", *cells, ""])
+    kernels = [sum(e.kernels_seconds for e in run.epochs) for run in (peer, ours)]
+    rows.append(["kernels, s", *(f"{seconds:.3f}" for seconds in kernels), ""])
     for title, of in (("test", "test"), ("validation", "val")):
         now = getattr(ours.best, of)
         for name, before in getattr(peer.best, of).items():
@@ -402,4 +402,4 @@ def comparison_lines(peer: TrainResult, ours: TrainResult) -> list[str]:
     for what, rate in (("rows", ours.hit_rate), ("bytes", ours.byte_hit_rate)):
         shown = "-" if rate is None else f"{rate:.1%}"
         rows.append([f"cache hit rate, {what}", "-", shown, ""])
-    return str(Table(rows, left=(0,))).splitlines()
+    return Table(rows, left=(0,))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -11,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .._compiling import kernels_seconds
 from ..cache.division import Demand, divide
 from ..cache.plan import auto_budget
 from ..features.store import CachedFeature, FeatureCache, fill_cache, read_counted, slots_for
@@ -100,11 +102,12 @@ class RemoteField:
         rows, hits = read_counted(self.feature(), ids, None, None)
         remote = int(source.are_remote(ids).sum()) if len(ids) else 0
         own = len(ids) - remote
-        seconds = time.perf_counter() - begin
+        end = time.perf_counter()
+        kernels = kernels_seconds(begin, end, threading.get_ident())
         width = source.row_bytes
-        of_others = self.label, source.tier, remote, hits, width, self.cacheable, seconds
+        of_others = self.label, source.tier, remote, hits, width, self.cacheable, end - begin
         of_own = f"{self.label}, own part", "host", own, None, width, False
-        counters.record_each([CountedRead(*of_others), CountedRead(*of_own)])
+        counters.record_each([CountedRead(*of_others, kernels=kernels), CountedRead(*of_own)])
         return rows
 
     def feature(self) -> DistFeature | CachedFeature:

@@ -68,7 +68,7 @@ class HitRateCurve:
         bytes_read: Bytes an epoch asks for, moved without a cache. None where no field is named.
         settings: Sampler, batch size, seeds, epochs, seed.
         seconds: Wall time of "ranking" (all policies), "counting" (sampling the measured epochs)
-            and "summing" (all policies and budgets).
+            and "summing" (all policies and budgets); "kernels" were loaded meanwhile.
         ranking_seconds: Policy to the wall time of its ranking, with the epochs that it samples.
         left_out: Default policies that the given memory was too small for, to the bytes that they
             need.

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from .._compiling import LoopTimes
 from ..loader import Loader
 from ..system.checks import StrPath, as_integer
 from ..system.progress import Progress
@@ -32,9 +33,10 @@ LOADING_STAGES = {
     "waiting": "the reader waits for a batch that is not ready",
     "copying": "the reader hands batches to the device",
     "computing": "the reader computes with the batch",
+    "kernels": "kernels are loaded or compiled, once in a process",
 }
 """Stage to its description. Times of workers are summed over threads; those of the reader make up
-the epoch."""
+the epoch, to which kernels do not count."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,7 @@ class EpochTimes:
 
     Attributes:
         epoch, batches: Number of the epoch, and the batches that were read.
-        seconds: Wall time.
+        seconds: Wall time, without waiting for kernels.
         stages: Seconds by stage, see ``LOADING_STAGES``.
         hit_rate: Rows served by the cache / rows asked for, of cacheable fields.
         rows: Rows asked for of all fields.
@@ -61,7 +63,7 @@ class EpochTimes:
 class LoadingTimes:
     """Times of several epochs of a loader, by stage.
 
-    The first epoch also compiles kernels and fills the cache. ``settings`` are the arguments of the
+    The first epoch also loads kernels and fills the cache. ``settings`` are the arguments of the
     run; ``cache`` is the cache plan in words.
     """
 
@@ -180,18 +182,20 @@ def _epoch(
 ) -> EpochTimes:
     # The clock is read with the device idle. CUDA runs asynchronously, and work that a batch left
     # would be counted as the next batch's.
-    computing = 0.0
     begin = _now(loader.device)
+    times = LoopTimes(begin)
     for done, batch in enumerate(loader, 1):
         if compute is not None:
-            ready = _now(loader.device)
+            times.waited(_now(loader.device))
             compute(batch)
-            computing += _now(loader.device) - ready
+            times.computed(_now(loader.device))
         if progress is not None:
             progress(number * len(loader) + done, epochs * len(loader))
-    seconds = _now(loader.device) - begin
+    end = _now(loader.device)
+    times.waited(end)
     stats = loader.stats.epochs[-1]
-    stages = _stages(stats, on_cpu=loader.device.type == "cpu") | {"computing": computing}
+    stages = _stages(stats, on_cpu=loader.device.type == "cpu") | {"computing": times.computing}
+    seconds = end - begin - times.kernels
     return EpochTimes(
         number, stats.batches, seconds, stages, stats.hit_rate, stats.reads.total.asked
     )
@@ -210,6 +214,7 @@ def _stages(stats: EpochStats, *, on_cpu: bool) -> dict[str, float]:
         "filling": filling,
         "waiting": max(0.0, seconds.get("waiting", 0.0) - copying - filling),
         "copying": copying,
+        "kernels": seconds.get("kernels", 0.0),
     }
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from .._late import call_late
-from .._streams import say
+from .._streams import print_notice
 from ..errors import FormatError
 from ..graph.csc import CSC, id_dtype
 from ..graph.graph import EDGE_TYPE, NODE_TYPE, Graph
@@ -103,7 +103,7 @@ class ClusterData(_pyg.ClusterData):
             self.partition = self._saved(path, data)
         else:
             if log:
-                say("Computing clusters...")
+                print_notice("Computing clusters...")
             clusters = self._metis(data.edge_index, int(data.num_nodes))
             self.partition = self._partition(data.edge_index, clusters)
             if save_dir is not None:
@@ -111,7 +111,7 @@ class ClusterData(_pyg.ClusterData):
                 with new_file(path) as file:
                     torch.save(self.partition, file)
             if log:
-                say("Done!")
+                print_notice("Done!")
         self.data = self._permute_data(data, self.partition)
 
     def _metis(self, edge_index: Tensor, num_nodes: int) -> Tensor:

@@ -12,7 +12,8 @@ def sampling_paths() -> dict[str, str]:
     theirs = import_pyg().loader
     ours = [name for name in theirs.__all__ if getattr(face, name) is not getattr(theirs, name)]
     return {
-        ", ".join(ours): "pagraph's kernels; neither pyg-lib nor torch-sparse is needed",
+        **dict.fromkeys(ours, "pagraph's kernels"),
+        "pyg-lib, torch-sparse": "not needed by these",
         "other names of torch_geometric.loader": "PyG's own, unchanged",
         "neighbor_sampler=...": "its own code, in the training loop's thread unless num_workers is "
         "set",

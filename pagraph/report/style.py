@@ -84,6 +84,7 @@ STAGE_COLORS = {
     "waiting": "#b9c0ca",
     "copying": "#b58900",
     "computing": "#00795a",
+    "kernels": "#7a5195",
     "other": "#7f8794",
 }
 """Stage of an epoch (see ``pagraph.profile.LOADING_STAGES``) to its colour."""

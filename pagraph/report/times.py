@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ..profile import LoadingTimes
 
 READER = ("waiting", "filling", "copying", "computing")
-"""The stages of the training loop. Together with "other" they make up the epoch."""
+"""The stages of the training loop. Together with "other" they make up the epoch without kernels."""
 
 WORKERS = ("sampling", "gathering")
 """The stages of the loader's threads, which run while the training loop computes."""
@@ -33,6 +33,7 @@ _STAGES = {
     "building": "other",
     "copying": "copying",
     "computing": "computing",
+    "kernels": "kernels",
 }
 
 
@@ -43,6 +44,7 @@ def epoch_bars(loading: LoadingTimes) -> dict[str, dict[str, float]]:
         reader = {stage: epoch.stages[stage] for stage in READER}
         # The clocks of stages and epoch are read one after the other, so that this may be negative.
         reader["other"] = max(0.0, epoch.seconds - sum(reader.values()))
+        reader["kernels"] = epoch.stages["kernels"]
         bars[f"epoch {epoch.epoch + 1}: training loop"] = reader
         workers = {stage: epoch.stages[stage] for stage in WORKERS}
         bars[f"epoch {epoch.epoch + 1}: loader's threads"] = workers

@@ -253,9 +253,11 @@ def stage_table(loading: LoadingTimes) -> Table:
     first = loading.epochs[0]
     for stage, words in LOADING_STAGES.items():
         # Threads work while the training loop computes, so their seconds are no share of the epoch.
-        share = "" if stage in WORKERS else percent(medians[stage] / (medians["epoch"] or 1.0))
+        share = ""
+        if stage not in (*WORKERS, "kernels"):
+            share = percent(medians[stage] / (medians["epoch"] or 1.0))
         rows.append([stage, f"{first.stages[stage]:.3f}", f"{medians[stage]:.3f}", share, words])
-    rows.append(["epoch", f"{first.seconds:.3f}", f"{medians['epoch']:.3f}", "", "wall time"])
+    rows.append(["epoch", f"{first.seconds:.3f}", f"{medians['epoch']:.3f}", "", "without kernels"])
     cache = "with the recommended cache"
     if loading.settings.get("cache") == "0":
         cache = "without a cache, as advised"

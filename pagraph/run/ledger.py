@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from .._compiling import compiled_ns
+from .._compiling import kernels_ns
 from ..system.processors import OtherPrograms
 
 # The numbers are written this often, as a script may be killed at any moment.
@@ -69,6 +69,8 @@ class Line:
         waited: Seconds from each request for a batch to the batch, or to the end.
         first: ``waited`` in the first epoch of each loader.
         rows, hits: Rows read of cacheable fields, and those that a cache served.
+        kernels: Seconds of the waits in which kernels were loaded or compiled, in neither of the
+            two above.
     """
 
     loaders: int = 0
@@ -78,6 +80,7 @@ class Line:
     first: float = 0.0
     rows: int = 0
     hits: int = 0
+    kernels: float = 0.0
 
     def add(self, other: Line) -> None:
         """Add another line's numbers."""
@@ -107,6 +110,7 @@ class Pass:
     loader: weakref.ref[Any]
     batches: int = 0
     waited_ns: int = 0
+    kernels_ns: int = 0
     is_over: bool = False
 
     def answered(self, begin: int, *, delivered: bool) -> None:
@@ -114,11 +118,12 @@ class Pass:
         now = time.perf_counter_ns()
         if self.is_over:  # asked again after its end
             return
-        # Kernels are compiled once on a machine, so that this is no wait of the script.
-        compiled = compiled_ns(begin, now)
-        self.waited_ns += now - begin - compiled
+        # A process loads kernels once, so that this is counted apart.
+        kernels = kernels_ns(begin, now)
+        self.waited_ns += now - begin - kernels
+        self.kernels_ns += kernels
         self.batches += delivered
-        self.ledger.answered(begin, now, compiled)
+        self.ledger.answered(begin, now, kernels)
 
     def end(self) -> None:
         """Stop counting; may be called again."""
@@ -159,7 +164,7 @@ class Ledger:
         self._begin = 0
         self._end = 0
         self._waited = 0
-        self._compiled = 0
+        self._kernels = 0
         self._flushed = 0
         # What a launcher or the script has started beside this process is no other program.
         is_alone = not self._role and os.environ.get("WORLD_SIZE", "1") == "1"
@@ -226,8 +231,8 @@ class Ledger:
         self._local.depth = depth + 1
         return depth
 
-    def answered(self, begin: int, end: int, compiled: int) -> None:
-        """Leave a wait, in ``compiled`` nanoseconds of which kernels were compiled.
+    def answered(self, begin: int, end: int, kernels: int) -> None:
+        """Leave a wait, in ``kernels`` nanoseconds of which kernels were loaded or compiled.
 
         Of nested waits, when a loader reads a loader, the total counts only the outer one.
         """
@@ -236,8 +241,8 @@ class Ledger:
         self._end = max(self._end, end)
         if depth == 0:
             # Threads that add at the same time may lose a wait. A lock per batch would cost more.
-            self._waited += end - begin - compiled
-            self._compiled += compiled
+            self._waited += end - begin - kernels
+            self._kernels += kernels
         if end - self._flushed > _FLUSH_NS:
             self.flush()
 
@@ -307,14 +312,14 @@ class Ledger:
             }
             for running in list(self._open):
                 _book(lines.setdefault(running.key, Line()), running)
-            seconds = max(0, self._end - self._begin - self._compiled) / 1e9
+            seconds = max(0, self._end - self._begin - self._kernels) / 1e9
             if looks and self._others.seconds < _LOOKED_AT * seconds:
                 self._look_at_others(at_once=True)
             return {
                 "role": self._role,
                 "seconds": seconds,
                 "waited": self._waited / 1e9,
-                "compiling": self._compiled / 1e9,
+                "kernels": self._kernels / 1e9,
                 "others": self._others.share,
                 "seen": dict(self.seen),
                 "lines": [asdict(key) | asdict(line) for key, line in lines.items()],
@@ -350,6 +355,7 @@ def _book(line: Line, over: Pass) -> None:
     line.epochs += 1
     line.batches += over.batches
     line.waited += over.waited_ns / 1e9
+    line.kernels += over.kernels_ns / 1e9
     if over.is_first:
         line.first += over.waited_ns / 1e9
 

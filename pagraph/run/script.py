@@ -20,7 +20,8 @@ from types import CodeType, ModuleType, TracebackType
 from typing import Any
 from zipfile import is_zipfile
 
-from .._streams import say
+from .._streams import print_notice
+from ..system.tables import output_width
 from .replacing import Settings, error_in_short, in_short
 from .session import NUMBERS, Session
 from .summary import Summary, compared, write_page
@@ -114,7 +115,7 @@ def _exit_code(error: SystemExit, session: Session) -> int:
     if isinstance(error.code, int):
         return error.code
     session.error = in_short(str(error.code))
-    say(error.code)
+    print_notice(error.code)
     return 1
 
 
@@ -176,7 +177,7 @@ def compare_runs(count: int, settings: Settings, target: Sequence[str], report: 
                 summary = _run_once([*chosen, *target], numbers)
                 if summary.exit_code:
                     text = f"run {number} of {count} with {summary.whose} {summary.ended}"
-                    say(f"\npagraph run --compare: {text}")
+                    print_notice(f"\npagraph run --compare: {text}")
                     # A shell's exit code for a process that a signal ended.
                     return summary.exit_code if summary.exit_code > 0 else 128 - summary.exit_code
                 found.append(summary)
@@ -185,11 +186,11 @@ def compare_runs(count: int, settings: Settings, target: Sequence[str], report: 
     if cannot:
         shown = sorted(sides["ours"], key=lambda each: each.waited)[count // 2]
         title = f"pagraph run --compare: the median of {count} runs with pagraph's loaders"
-        text = "\n".join([title, *cannot, "", str(shown)])
+        text = "\n".join([title, *cannot, "", shown.text(output_width(2))])
     else:
         table = compared(sides["theirs"], sides["ours"])
-        text = str(table)
-    say(f"\n{text}")
+        text = table.text(output_width(2))
+    print_notice(f"\n{text}")
     if report is not None:
         write_page(report, shown, sides["theirs"][-1:], table)
     return 0

@@ -27,6 +27,7 @@ from typing import Any, NoReturn
 
 from .._streams import flush, say_past_replacement
 from ..system.atomic import new_file
+from ..system.tables import output_width
 from .frameworks import ImportHook, hook
 from .ledger import Ledger
 from .replacing import Replacer, Settings
@@ -198,7 +199,7 @@ def show(session: Session, own: dict[str, Any] | None) -> None:
         if os.environ.get("RANK", "0") == "0":
             if session.report is not None:
                 write_page(session.report, summary)
-            text = f"\n{summary}\n"
+            text = f"\n{summary.text(output_width(2))}\n"
             if os.environ.get("WORLD_SIZE", "1") != "1":
                 others = f"of {os.environ['WORLD_SIZE']}; the others print no table."
                 text += f"This is rank 0 {others}\n"

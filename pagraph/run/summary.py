@@ -16,7 +16,7 @@ from .. import __version__
 from .._compiling import compiling_words
 from ..errors import documentation
 from ..system.atomic import new_file
-from ..system.tables import Table, page_template
+from ..system.tables import Table, output_width, page_template, wrapped
 from ..system.units import percent
 from .ledger import OURS, Key, Line
 
@@ -42,7 +42,8 @@ class Summary:
         lines: Numbers by line of the table.
         seconds: Time from the first request for a batch to the last answer.
         waited: Part of ``seconds`` in which the script's loops waited for a batch.
-        compiling: Seconds of waiting for kernels to be compiled, which no other time includes.
+        kernels: Seconds of waiting for kernels to be loaded or compiled, which no other time
+            includes.
         processes: Processes that made loaders, without the script's own.
         readers: Processes that read loaders.
         seen: Names of the frameworks that were imported.
@@ -57,7 +58,7 @@ class Summary:
     lines: Mapping[Key, Line] = field(default_factory=dict)
     seconds: float = 0.0
     waited: float = 0.0
-    compiling: float = 0.0
+    kernels: float = 0.0
     processes: int = 0
     readers: int = 1
     seen: Sequence[str] = ()
@@ -87,8 +88,8 @@ class Summary:
             # Processes run in parallel: the longest has the script's time.
             seconds=max((part["seconds"] for part in parts), default=0.0),
             waited=sum(part["waited"] for part in parts),
-            # While one process compiles, the others wait for it or compile the same.
-            compiling=max((part["compiling"] for part in parts), default=0.0),
+            # Processes load the same kernels at the same time.
+            kernels=max((part["kernels"] for part in parts), default=0.0),
             processes=sum(bool(part["role"]) for part in parts),
             readers=max(1, sum(part["waited"] > 0 for part in parts)),
             seen=tuple(dict.fromkeys(seen)),
@@ -111,7 +112,7 @@ class Summary:
     def table(self) -> Table:
         """All lines, and their total."""
         head = ["loader", "made at", "run by", "epochs", "batches", "waited s", "of the time"]
-        rows = [[*head, "hit rate"]]
+        rows = [[*head, "kernels s", "hit rate"]]
         for key, line in self.lines.items():
             kind = key.kind if line.loaders < 2 else f"{key.kind} x {line.loaders}"
             rows.append([kind, _short(key.place), key.ran, *self._numbers(line)])
@@ -120,6 +121,7 @@ class Summary:
             total.add(line)
         # Not the sum, which counts waits of a loader that reads a loader twice.
         total.waited = self.waited
+        total.kernels = self.kernels
         if len(self.lines) > 1:
             rows.append(["all", "", "", *self._numbers(total)])
         return Table(
@@ -137,7 +139,7 @@ class Summary:
         if self.seconds and line.epochs:
             share = line.waited / self.readers / self.seconds
         counts = [f"{line.epochs:,}", f"{line.batches:,}", f"{line.waited:.3f}"]
-        return [*counts, percent(share), percent(rate)]
+        return [*counts, percent(share), f"{line.kernels:.3f}", percent(rate)]
 
     @property
     def title(self) -> str:
@@ -183,8 +185,8 @@ class Summary:
             if key.why and not (self.theirs and key.why == "--theirs"):
                 stays = "" if key.ran == OURS else " keeps its own loader"
                 notes.append(f"{key.kind} at {key.place}{stays}: {key.why}")
-        if self.compiling >= 0.005:
-            notes.append(f"not counted: {self.compiling:.2f} s of {compiling_words()}")
+        if self.kernels >= 0.0005:
+            notes.append(f"kernels: not in any other time; {compiling_words()}")
         return notes + _others_note(self.others)
 
     @property
@@ -232,9 +234,15 @@ class Summary:
             f"{documentation('why-slow', 'Why is my loader slow?')} for what a loop waits for."
         )
 
+    def text(self, width: int | None = None) -> str:
+        """The table and the advice, in lines of at most ``width`` columns; None for any number."""
+        above = [self.table.text(width)]
+        if not self.lines:
+            above = wrapped(self.title.partition("\n")[0], width)
+        return "\n".join([*above, *wrapped(self.advice, width)])
+
     def __str__(self) -> str:
-        head = str(self.table) if self.lines else self.title.partition("\n")[0]
-        return "\n".join(filter(None, [head, self.advice]))
+        return self.text(output_width())
 
     __repr__ = __str__
 
@@ -257,7 +265,7 @@ class Summary:
             "theirs": self.theirs,
             "seconds": self.seconds,
             "waited": self.waited,
-            "compiling": self.compiling,
+            "kernels": self.kernels,
             "share": self.share,
             "processes": self.processes,
             "readers": self.readers,
@@ -299,37 +307,44 @@ def _lines_of(saved: Mapping[str, Any]) -> Iterator[tuple[Key, Line]]:
 
 def compared(theirs: Sequence[Summary], ours: Sequence[Summary]) -> Table:
     """Medians of runs with both sides' loaders, by the place where loaders were made."""
-    rows = [["loader", "made at", "their own: waited s", "ours: waited s", "ours ran it"]]
+    head = ["loader", "made at", "their own: waited s", "ours: waited s", "ours: kernels s"]
+    rows = [[*head, "ours ran it"]]
     keys = dict.fromkeys(key for summary in [*theirs, *ours] for key in summary.lines)
     replaced = {(key.kind, key.place) for each in ours for key in each.lines if key.ran == OURS}
-    for kind, place in dict.fromkeys((key.kind, key.place) for key in keys):
-        cells = [median(_waited(each, kind, place) for each in side) for side in (theirs, ours)]
-        ran = "yes" if (kind, place) in replaced else "no"
-        rows.append([kind, _short(place), f"{cells[0]:.3f}", f"{cells[1]:.3f}", ran])
+    for made in dict.fromkeys((key.kind, key.place) for key in keys):
+        cells = [
+            median(_seconds(each, made, "waited") for each in theirs),
+            median(_seconds(each, made, "waited") for each in ours),
+            median(_seconds(each, made, "kernels") for each in ours),
+        ]
+        ran = "yes" if made in replaced else "no"
+        rows.append([made[0], _short(made[1]), *(f"{cell:.3f}" for cell in cells), ran])
     waited = [median(each.waited for each in side) for side in (theirs, ours)]
     seconds = [median(each.seconds for each in side) for side in (theirs, ours)]
     shares = [median(each.share for each in side) for side in (theirs, ours)]
-    rows.append(["all", "", f"{waited[0]:.3f}", f"{waited[1]:.3f}", ""])
-    rows.append(["from first to last batch", "", f"{seconds[0]:.3f}", f"{seconds[1]:.3f}", ""])
-    rows.append(["of the time", "", percent(shares[0]), percent(shares[1]), ""])
+    kernels = median(each.kernels for each in ours)
+    rows.append(["all", "", *(f"{cell:.3f}" for cell in [*waited, kernels]), ""])
+    rows.append(["from first to last batch", "", *(f"{cell:.3f}" for cell in seconds), "", ""])
+    rows.append(["of the time", "", *map(percent, shares), "", ""])
     title = f"pagraph run --compare: medians of {len(theirs)} runs each way, in turn"
     others = max(median(each.others for each in side) for side in (theirs, ours))
-    caption = "\n".join([_verdict(waited, seconds), *_others_note(others)])
+    caption = "\n".join([_verdict(waited, seconds, kernels), *_others_note(others)])
     return Table(rows, title, left=(0, 1), caption=caption)
 
 
-def _waited(summary: Summary, kind: str, place: str) -> float:
-    lines = summary.lines.items()
-    return sum(line.waited for key, line in lines if (key.kind, key.place) == (kind, place))
+def _seconds(summary: Summary, made: tuple[str, str], name: str) -> float:
+    found = [line for key, line in summary.lines.items() if (key.kind, key.place) == made]
+    return sum((getattr(line, name) for line in found), 0.0)
 
 
-def _verdict(waited: Sequence[float], seconds: Sequence[float]) -> str:
+def _verdict(waited: Sequence[float], seconds: Sequence[float], kernels: float) -> str:
     if not waited[0] or not seconds[1]:
         return "No loader was read: there is nothing to compare."
     less = f"{waited[0] / waited[1]:.1f}x less" if waited[1] < waited[0] else "no less"
     return (
         f"With pagraph's loaders the script waits {less}, and its loops take "
-        f"{seconds[1] / seconds[0]:.2f} times as long."
+        f"{seconds[1] / seconds[0]:.2f} times as long; loading kernels takes {kernels:.2f} s "
+        "besides, once in a process."
     )
 
 

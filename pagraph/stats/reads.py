@@ -53,7 +53,7 @@ class FieldStats:
         rows: Tier to the number of rows it served.
         nbytes: Tier to the bytes of these rows, as they were delivered.
         cacheable: Whether a cache may serve this field.
-        seconds: Time spent reading it, over all threads.
+        seconds: Time spent reading it, over all threads, without loading kernels.
         asked_by_hop: Rows asked for of the vertices that each hop found (0: the seeds), or of the
             edges that it drew. Empty where a read says nothing of hops.
         hits_by_hop: Rows of these that the cache served.
@@ -206,7 +206,7 @@ def field_table(reads: CacheStats) -> Table:
         nbytes = [f"{f.nbytes.get(tier, 0):,}" for tier in tiers]
         rates = rate_cells(f.hit_rate, f.byte_hit_rate, known=f.cacheable)
         rows.append([str(key), f"{f.seconds:.3f}", f"{f.asked:,}", f"{f.hits:,}", *rates, *nbytes])
-    return Table(rows)
+    return Table(rows, left=(0,))
 
 
 def rate_cells(*rates: float, known: bool) -> list[str]:
@@ -234,6 +234,7 @@ class PendingRead:
         begun: When the accelerator began.
         ready: When it had done everything, counting included.
         share: Of the time between them that is this read's.
+        kernels: Seconds between them in which the host loaded kernels.
     """
 
     key: Hashable
@@ -246,6 +247,7 @@ class PendingRead:
     ready: Event
     bounds: Sequence[int] | None = None
     share: float = 1.0
+    kernels: float = 0.0
 
     @property
     def is_done(self) -> bool:
@@ -260,7 +262,8 @@ class PendingRead:
     @property
     def seconds(self) -> float:
         """Time that a read took which is done."""
-        return self.share * self.ready.seconds_since(self.begun)
+        # A device that was busy with other work may not have waited for the host's loads.
+        return self.share * max(0.0, self.ready.seconds_since(self.begun) - self.kernels)
 
 
 class _Count:
@@ -300,6 +303,7 @@ class CountedRead(NamedTuple):
         cacheable: Whether a cache may serve the field.
         seconds: Time taken.
         bounds: Where the ids of each hop end.
+        kernels: Seconds of it in which kernels were loaded.
     """
 
     key: Hashable
@@ -310,6 +314,7 @@ class CountedRead(NamedTuple):
     cacheable: bool
     seconds: float = 0.0
     bounds: Sequence[int] | None = None
+    kernels: float = 0.0
 
 
 class ReadCounters:
@@ -339,7 +344,7 @@ class ReadCounters:
     def record_each(self, reads: Sequence[CountedRead], *, observed: bool = False) -> None:
         """Add some reads."""
         with self._lock:
-            for key, tier, asked, hits, row_bytes, cacheable, seconds, bounds in reads:
+            for key, tier, asked, hits, row_bytes, cacheable, seconds, bounds, kernels in reads:
                 served = sum(hits) if hits else 0
                 count = self._fields.get(key)
                 if count is None:
@@ -352,7 +357,7 @@ class ReadCounters:
                     rows[CACHE_TIER] = rows.get(CACHE_TIER, 0) + served
                     nbytes[CACHE_TIER] = nbytes.get(CACHE_TIER, 0) + served * row_bytes
                 count.cacheable = count.cacheable or cacheable
-                count.seconds += seconds
+                count.seconds += seconds - kernels
                 if bounds is None:
                     continue
                 missing = len(bounds) - len(count.asked_by_hop)
@@ -369,7 +374,7 @@ class ReadCounters:
         observer = self.observer
         if observer is None or observer.tracer is None or observed:
             return
-        for key, tier, asked, hits, row_bytes, cacheable, seconds, _ in reads:
+        for key, tier, asked, hits, row_bytes, cacheable, seconds, *_ in reads:
             served = sum(hits) if hits else 0
             observer.read(key, tier, asked, served, row_bytes, cacheable, seconds)
 

@@ -28,14 +28,15 @@ STAGES = (
     "building",
     "transform",
     "waiting",
-    "compiling",
+    "kernels",
 )
 """Stages whose time is counted.
 
 They are: filling caches, drawing neighbours, reading the rows of several batches from files,
 gathering rows, building DGL's or PyG's objects, the user's ``transform``, the reader waiting, and
-compiling kernels. Kernels are compiled once on a machine, and this time is in no other stage. All
-but the last two are summed over threads. ``waiting`` is the reader's time, waiting for anything."""
+kernels: compiling them, loading compiled ones, and waiting for a thread that does. A process needs
+this time once, so it is in no other stage and in no field's. All but the last two are summed over
+threads. ``waiting`` is the reader's time, waiting for anything."""
 
 REQUESTS = -2
 """Number of an epoch that stands for batches made on request."""
@@ -64,7 +65,8 @@ class EpochStats(Tabled):
         device_seconds: Seconds that a device worked, from events in its streams: for "sampling",
             "reading" rows (with sampling, in batches of one launch) and "copying" blocks.
             "waiting" is how long the reader's stream was idle, from the end of the work enqueued
-            before a batch was requested until the batch was there. Empty on the CPU.
+            before a batch was requested until the batch was there. Loads of kernels between two
+            launches are not taken out. Empty on the CPU.
     """
 
     epoch: int
@@ -179,11 +181,11 @@ def _hop_table(epochs: Sequence[EpochStats]) -> Table:
             if asked:
                 cells[hop] = f"{read.hit_rate_by_hop[hop]:.1%}"
         rows.append([name, key, f"{read.hit_rate:.1%}", *cells])
-    return Table(rows)
+    return Table(rows, left=(1,))
 
 
 class _Covered:
-    """Disjoint, sorted stretches of time in which a device was at work; the oldest are dropped."""
+    """Disjoint, sorted stretches of time; the oldest are dropped."""
 
     def __init__(self) -> None:
         self._begins: list[float] = []
@@ -329,7 +331,7 @@ class EpochRecorder:
         self._seconds: dict[str, float] = {}
         self._counts: dict[str, int] = {}
         self._batches = 0
-        self._compiled: set[tuple[int, int]] = set()  # the compilations that are booked
+        self._kernels = _Covered()  # the loads of kernels that are booked
         # Field counters run on over all epochs of a loader: this epoch's are a difference.
         self._reads = reads
         self._reads_before = reads()
@@ -350,7 +352,7 @@ class EpochRecorder:
         hidden = 0
         # Asked here, not in a function: a call for each stage of each batch would be seen.
         if _compiling.spans and _compiling.spans[-1][1] > begin:
-            hidden = self._book_compiling(begin, end)
+            hidden = self._book_kernels(begin, end, threading.get_ident())
         with self._lock:
             self._seconds[stage] = self._seconds.get(stage, 0.0) + (end - begin - hidden) * 1e-9
         tracer = self.trace.tracing.tracer
@@ -366,26 +368,28 @@ class EpochRecorder:
         """
         end = time.perf_counter_ns()
         hidden = 0
-        if _compiling.spans and _compiling.spans[-1][1] > begin:
-            hidden = self._book_compiling(begin, end)
+        # Of any thread: the reader waits for all of them.
+        if _compiling.loads or (_compiling.spans and _compiling.spans[-1][1] > begin):
+            hidden = self._book_kernels(begin, end)
         with self._lock:
             waited = (end - begin - hidden) * 1e-9
             self._seconds["waiting"] = self._seconds.get("waiting", 0.0) + waited
         if self.trace.tracing.tracer is not None:
             self.trace.answered(begin, end, delivered=delivered)
 
-    def _book_compiling(self, begin: int, end: int) -> int:
-        """Book the kernels that were compiled in a stretch of time; the nanoseconds of it.
+    def _book_kernels(self, begin: int, end: int, thread: int | None = None) -> int:
+        """Book the kernels that a thread, or any, loaded in a stretch of time; their nanoseconds.
 
-        A process compiles them once for a machine, so that is no property of the stage. It is
-        booked apart: once, however many threads waited for it.
+        They are booked once, however many threads loaded them or waited for them.
         """
-        compiled = _compiling.compiled_within(begin, end)
+        within = _compiling.kernels_within(begin, end, thread)
+        if not within:
+            return 0
         with self._lock:
-            new = sum(last - first for first, last in compiled - self._compiled)
-            self._compiled |= compiled
-            self._seconds["compiling"] = self._seconds.get("compiling", 0.0) + new * 1e-9
-        return _compiling.compiled_ns(begin, end)
+            new = [part for span in within for part in self._kernels.add(*span)]
+            seconds = sum(last - first for first, last in new) * 1e-9
+            self._seconds["kernels"] = self._seconds.get("kernels", 0.0) + seconds
+        return sum(last - first for first, last in within)
 
     def device_time(self, stage: str, begin: Event | None, end: Event | None) -> None:
         """Add the device's time between two events to ``stage``, once they have happened."""

@@ -9,10 +9,11 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from .. import _compiling
 from ..errors import PipelineError
 from ..system.atomic import check_writable
 from ..system.checks import StrPath, as_integer
@@ -229,6 +230,7 @@ class Tracer:
         # The record and not self, here and below: a callback that held the tracer would keep it,
         # and the file would not be written when it is dropped.
         watch(self._record.add_disk)
+        _compiling.watchers.append(self._record.add_kernels)
         self._finish = weakref.finalize(self, _write, self._record)
 
     @property
@@ -357,6 +359,8 @@ class Tracer:
 
 def _write(record: Record) -> None:
     unwatch(record.add_disk)
+    with suppress(ValueError):
+        _compiling.watchers.remove(record.add_kernels)
     # A forked process inherits the finaliser; its exit must not write over the parent's file.
     if record.pid != os.getpid():
         return

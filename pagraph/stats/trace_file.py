@@ -100,6 +100,13 @@ class Record:
         if all(next(self.events) < self.max_events for _ in range(len(samples))):
             self.disk.append(samples)
 
+    def add_kernels(self, begin: int, end: int) -> None:
+        """Add a load of kernels by the calling thread, if that has a track."""
+        thread = threading.current_thread()
+        for log in list(self.logs):
+            if log.thread is thread and next(self.events) < self.max_events:
+                log.spans.append(("kernels", begin, end, log.number, log.batch, None))
+
     def log_of_thread(self) -> Log:
         """A log for the calling thread.
 

@@ -36,6 +36,8 @@ _MAY_CHANGE = (
 """Options that do not change the numbers that an epoch computes."""
 _KINDS = {"settings": dict, "graphs": list, "model": dict, "optimizer": dict, "random": list}
 """Entries of a checkpoint besides its version and records."""
+_NAMES = {"compiling_seconds": "kernels_seconds"}
+"""Names in older checkpoints to those of now."""
 
 
 def check_checkpoint(folder: StrPath, options: TrainOptions) -> None:
@@ -221,5 +223,10 @@ def set_random_state(state: dict[str, torch.Tensor], device: torch.device) -> No
 
 
 def _record(saved: dict[str, Any]) -> EpochRecord:
-    ranks = tuple(RankRecord(**rank) for rank in saved["ranks"])
-    return EpochRecord(**{**saved, "ranks": ranks})
+    ranks = tuple(RankRecord(**_renamed(rank)) for rank in saved["ranks"])
+    return EpochRecord(**{**_renamed(saved), "ranks": ranks})
+
+
+def _renamed(saved: dict[str, Any]) -> dict[str, Any]:
+    """The numbers of a record by their names now, from a checkpoint of any version."""
+    return {_NAMES.get(name, name): value for name, value in saved.items()}

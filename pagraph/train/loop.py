@@ -15,7 +15,7 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from .._compiling import compiled_seconds
+from .._compiling import LoopTimes
 from ..accelerator import accelerator_for, with_room
 from ..cache.memory_plan import MemoryPlan
 from ..framework import Framework, Seeds
@@ -278,29 +278,26 @@ class _Run:
         """Make the steps of an epoch."""
         self.learner.train()
         device = self.options.torch_device()
-        loading = computing = compiling = total_loss = 0.0
+        total_loss = 0.0
         num_seeds = 0
         counted = len(self._counted_epochs())
-        begin = mark = _now(device)
+        begin = _now(device)
+        times = LoopTimes(begin)
         for done, item in enumerate(_batches_of_epoch(self.loader, self.steps), 1):
-            ready = _now(device)
-            # Kernels are compiled once on a machine, so it is not counted as loading.
-            compiled = compiled_seconds(mark, ready)
-            compiling += compiled
-            loading += ready - mark - compiled
+            times.waited(_now(device))
             loss, size = self._step(item, device)
             total_loss += loss * size
             num_seeds += size
-            computing += _now(device) - ready
+            times.computed(_now(device))
             self.reporter.batch(epoch, done, self.steps)
-            mark = time.perf_counter()
+            times.at = time.perf_counter()
         record = RankRecord(
             train=len(self.task.train),
             loss=total_loss / num_seeds,
-            seconds=_now(device) - begin - compiling,
-            loading_seconds=loading,
-            computing_seconds=computing,
-            compiling_seconds=compiling,
+            seconds=_now(device) - begin - times.kernels,
+            loading_seconds=times.loading,
+            computing_seconds=times.computing,
+            kernels_seconds=times.kernels,
         )
         if not hasattr(self.loader, "stats"):
             return record

@@ -21,11 +21,12 @@ class RankRecord:
         train: Number of training vertices of the process.
         loss: Mean loss over its seeds: cross-entropy, or for links binary cross-entropy against one
             random pair for each.
-        seconds: Wall time of the epoch, without evaluation and the compilation of kernels.
+        seconds: Wall time of the epoch, without evaluation and ``kernels_seconds``.
         loading_seconds: Time blocked in the loader's ``next()``.
         computing_seconds: Time from the arrival of a batch to the end of the optimiser's step. With
             several processes it includes the wait for the gradient of the slowest.
-        compiling_seconds: Time in which batches waited for kernels to be compiled.
+        kernels_seconds: Time in which the loop waited for kernels to be loaded or compiled. No
+            other time includes it.
         hits: Rows served by the feature cache; None with a framework's own loader.
         asked: Rows read of fields that the cache may serve.
         bytes_hit: Bytes served by the feature cache.
@@ -37,7 +38,7 @@ class RankRecord:
     seconds: float
     loading_seconds: float
     computing_seconds: float
-    compiling_seconds: float = 0.0
+    kernels_seconds: float = 0.0
     hits: int | None = None
     asked: int = 0
     bytes_hit: int = 0
@@ -52,7 +53,7 @@ class EpochRecord:
         epoch: Number of the epoch, from 0.
         loss: Mean loss over the training vertices or links.
         seconds: Wall time of the slowest process.
-        compiling_seconds: Time of the process that compiled longest. No other time includes it.
+        kernels_seconds: Time of the process that loaded kernels longest. No other includes it.
         hit_rate: Rows served by the feature cache / rows read; None with a framework's own loader.
         byte_hit_rate: Bytes served by the feature cache / bytes of all rows; None with a
             framework's own loader.
@@ -68,7 +69,7 @@ class EpochRecord:
     seconds: float
     loading_seconds: float
     computing_seconds: float
-    compiling_seconds: float = 0.0
+    kernels_seconds: float = 0.0
     hit_rate: float | None = None
     byte_hit_rate: float | None = None
     val: Mapping[str, float] | None = None
@@ -87,7 +88,7 @@ class EpochRecord:
             seconds=max(rank.seconds for rank in ranks),
             loading_seconds=fmean(rank.loading_seconds for rank in ranks),
             computing_seconds=fmean(rank.computing_seconds for rank in ranks),
-            compiling_seconds=max(rank.compiling_seconds for rank in ranks),
+            kernels_seconds=max(rank.kernels_seconds for rank in ranks),
             hit_rate=_hit_rate(ranks),
             byte_hit_rate=_byte_hit_rate(ranks),
             ranks=tuple(ranks),
@@ -200,7 +201,7 @@ def _rank_json(records: Sequence[RankRecord]) -> dict[str, Any]:
 
 
 def _by_epoch(records: Sequence[EpochRecord] | Sequence[RankRecord]) -> dict[str, list[float]]:
-    names = ("loading_seconds", "computing_seconds", "compiling_seconds", "loss")
+    names = ("loading_seconds", "computing_seconds", "kernels_seconds", "loss")
     columns = {name: [getattr(record, name) for record in records] for name in names}
     return {"epoch_seconds": [record.seconds for record in records], **columns}
 

@@ -230,6 +230,14 @@ def test_a_pending_read_is_counted_when_it_is_done():
     assert counters.snapshot().fields["feat"] == feat
 
 
+@pytest.mark.parametrize(("kernels", "seconds"), [(0.2, 0.3), (0.7, 0.0)])
+def test_a_pending_read_has_no_loads_of_kernels(kernels, seconds):
+    counters, read = ReadCounters(), dataclasses.replace(pending(), kernels=kernels)
+    read.ready.happened.set()
+    counters.record_pending([read], 9.0)
+    assert counters.snapshot().fields["feat"].seconds == pytest.approx(seconds)
+
+
 def test_pending_reads_add_to_those_that_are_known():
     counters = ReadCounters()
     record(counters)

@@ -14,8 +14,10 @@ from fresh_processes import HANGING
 from pagraph.cli import main
 
 
-def run(verb, *arguments, columns=80):
-    result = CliRunner().invoke(main, [verb, *map(str, arguments)], env={"COLUMNS": str(columns)})
+def run(verb, *arguments, columns=None):
+    """A run whose output is a pipe, or as wide as ``columns``."""
+    width = None if columns is None else str(columns)
+    result = CliRunner().invoke(main, [verb, *map(str, arguments)], env={"COLUMNS": width})
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     if importlib.util.find_spec("dgl") is None and "pagraph.dgl needs DGL" in result.output:

@@ -17,8 +17,8 @@ from pagraph.datasets import citation, open_graph, rmat, write_graph
 from pagraph.partition import partition_graph, write_partition
 
 
-def run(*args):
-    return CliRunner().invoke(main, ["info", *map(str, args)], env={"COLUMNS": "120"})
+def run(*args, columns="120"):
+    return CliRunner().invoke(main, ["info", *map(str, args)], env={"COLUMNS": columns})
 
 
 @pytest.fixture
@@ -60,11 +60,11 @@ def test_classes_and_direction(folder, tmp_path):
 def test_long_names_are_shown_whole(tmp_path):
     graph = citation(30, num_features=2)
     write_graph(graph, tmp_path / "papers")
-    text = (
-        CliRunner().invoke(main, ["info", str(tmp_path / "papers")], env={"COLUMNS": "60"}).stdout
-    )
+    text = run(tmp_path / "papers", columns=None).stdout
     for etype in graph.edge_types:
-        assert f"\n {'/'.join(etype)}: (indices) " in text
+        assert f"\n{'/'.join(etype)}: (indices) " in text
+    text = run(tmp_path / "papers", columns="80").stdout
+    assert "\nauthor/affiliated_with/ " in text and "\n  institution: (indices)" in text
 
 
 def test_does_not_wait_for_the_import_of_torch(folder):

@@ -28,6 +28,7 @@ class TestComparing:
             file,
             "--plot",
             plot,
+            columns=80,
         )
         assert result.exit_code == 0 and "parts save no memory here" in result.stderr
         reports = json.loads(file.read_text())["comparison"]

@@ -58,10 +58,9 @@ def test_who_samples_for_dgl(whole):
 
 def test_who_samples_for_pyg(whole):
     pytest.importorskip("pagraph.pyg", reason="needs PyG")
-    ours, *_ = whole.sections["PyG: who samples"].items()
-    assert {"NeighborLoader", "LinkNeighborLoader"} <= set(
-        ours[0].split(", ")
-    ) and "pagraph's kernels" in ours[1]
+    paths = whole.sections["PyG: who samples"]
+    for name in ("NeighborLoader", "LinkNeighborLoader"):
+        assert paths[name].startswith("pagraph's kernels")
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="with a GPU other rows are cached")

@@ -17,7 +17,7 @@ import torch
 from fresh_processes import HANGING
 from timelines import checked, counters, nanoseconds, spans, stages_by_batch
 
-from pagraph import Graph, Loader, NeighborSampler
+from pagraph import Graph, Loader, NeighborSampler, _compiling
 from pagraph.accelerator import HostAccelerator
 from pagraph.errors import FormatError, PipelineError
 from pagraph.profile import merge_traces
@@ -65,6 +65,7 @@ def test_every_batch_has_its_stages_once_and_nothing_overlaps(tmp_path, workers,
         stages = stages_by_batch(events, epoch)
         assert sorted(stages) == list(range(7))
         for found in stages.values():
+            found.pop("kernels", None)  # of a first batch
             assert set(found) == STAGES
             assert set(found.values()) == {1}
     assert len(spans(events, "shuffling")) == 2
@@ -73,10 +74,11 @@ def test_every_batch_has_its_stages_once_and_nothing_overlaps(tmp_path, workers,
 
 def test_spans_hold_what_the_statistics_count(tmp_path):
     loader = make_loader()
+    list(loader)  # loads the kernels
     with loader.trace(tmp_path / "t.json"):
         batches = list(loader)
     events = checked(tmp_path / "t.json")
-    stats = loader.stats.epochs[0]
+    stats = loader.stats.epochs[1]
     preparing = sorted(spans(events, "preparing"), key=lambda span: span["args"]["batch"])
     assert [span["args"]["input_nodes"] for span in preparing] == [
         len(batch.input_nodes) for batch in batches
@@ -90,6 +92,29 @@ def test_spans_hold_what_the_statistics_count(tmp_path):
         assert seconds == pytest.approx(stats.seconds[stage], abs=1e-6)
     last = counters(events, "loader bytes read")[-1]
     assert last == stats.reads.total.nbytes
+
+
+def test_loads_of_kernels_are_inside_the_stages_that_wait_for_them(tmp_path, monkeypatch):
+    sample = NeighborSampler.sample
+
+    def loading(*args, **kwargs):
+        with _compiling.loading():
+            return sample(*args, **kwargs)
+
+    monkeypatch.setattr(NeighborSampler, "sample", loading)
+    loader = make_loader(num_workers=1)
+    with loader.trace(tmp_path / "t.json"):
+        list(loader)
+    list(loader)  # is traced no more
+    assert len(_compiling.watchers) == 0
+    events = checked(tmp_path / "t.json")
+    found = spans(events, "kernels")
+    batches = {span["args"]["batch"]: span for span in spans(events, "sampling")}
+    assert {span["args"]["batch"] for span in found} == set(range(7))
+    for span in found:
+        begin, end = nanoseconds(batches[span["args"]["batch"]])
+        assert span["tid"] == batches[span["args"]["batch"]]["tid"]
+        assert begin <= nanoseconds(span)[0] <= nanoseconds(span)[1] <= end
 
 
 def test_tracks(tmp_path, monkeypatch):
@@ -327,7 +352,7 @@ class TestEnd:
     def test_written_at_exit(self, tmp_path, end):
         script = f"""
             import torch
-            from pagraph import Graph, Loader, NeighborSampler
+            from pagraph import Graph, Loader, NeighborSampler, _compiling
             graph = Graph.from_coo([0, 1, 2], [1, 2, 3])
             loader = Loader(graph, torch.arange(4), NeighborSampler([2]), num_workers=1)
             loader.trace({str(tmp_path / "t.json")!r})

@@ -392,7 +392,7 @@ def test_is_json(curve):
     }
     assert len(read["curve"]) == len(curve) and all(keys <= set(record) for record in read["curve"])
     assert read["settings"]["batch_size"] == 20 and read["num_nodes"] == 300
-    assert set(read["seconds"]) == {"ranking", "counting", "summing"} and all(
+    assert set(read["seconds"]) == {"ranking", "counting", "summing", "kernels"} and all(
         s >= 0 for s in read["seconds"].values()
     )
 

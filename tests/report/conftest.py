@@ -69,8 +69,9 @@ def loading():
         "waiting": 0.5,
         "copying": 0.1,
         "computing": 0.3,
+        "kernels": 0.0,
     }
-    first = EpochTimes(0, 4, 1.5, {**stages, "filling": 0.4}, 0.7, 2000)
+    first = EpochTimes(0, 4, 1.5, {**stages, "filling": 0.4, "kernels": 2.0}, 0.7, 2000)
     return LoadingTimes(
         [first, EpochTimes(1, 4, 1.0, stages, 0.7, 2000)], {"computes": True}, "plan"
     )

@@ -3,10 +3,12 @@
 import gc
 import json
 import os
+import re
 import signal
 import threading
 import time
 import weakref
+from collections import Counter
 
 import pytest
 import torch
@@ -84,7 +86,7 @@ def test_a_loader_that_reads_a_loader_waits_once():
     assert seen().waited <= seen().seconds * 1.01
 
 
-def test_kernels_that_are_compiled_are_no_waiting(monkeypatch):
+def test_kernels_that_are_loaded_are_no_waiting(monkeypatch):
     spans = []
     monkeypatch.setattr(_compiling, "spans", spans)
     ledger = Ledger()
@@ -92,14 +94,18 @@ def test_kernels_that_are_compiled_are_no_waiting(monkeypatch):
     for seconds in (0, 5):
         ledger.waits()
         begin = time.perf_counter_ns() - seconds * 10**9
-        spans.append((begin, begin + seconds * 10**9))
+        spans.append((begin, begin + seconds * 10**9, threading.get_ident() + 1))
         passed.answered(begin, delivered=True)
     passed.end()
     part = ledger.snapshot()
-    assert part["compiling"] == 5 and part["waited"] < 1 and part["seconds"] < 1
-    assert part["lines"][0]["waited"] < 1
-    found = Summary.of([part], theirs=False, name="script.py")
-    assert f"not counted: 5.00 s of {_compiling.compiling_words()}" in str(found)
+    assert part["kernels"] == 5 and part["waited"] < 1 and part["seconds"] < 1
+    assert part["lines"][0]["kernels"] == 5 and part["lines"][0]["waited"] < 1
+    found = Summary.of([part, part], theirs=False, name="script.py")
+    assert found.kernels == 5  # processes load at the same time
+    assert Summary.from_json(found.to_json()).kernels == 5
+    head, line = (row.split("  ") for row in str(found.table).splitlines()[1:3])
+    assert "kernels s" in map(str.strip, head) and "10.000" in map(str.strip, line)
+    assert f"kernels: not in any other time; {_compiling.compiling_words()}" in str(found)
 
 
 @pytest.mark.many
@@ -178,7 +184,8 @@ def summary(*lines, seconds=10.0, seen=("PyG",), **more):
 
 
 OUR_KEY = Key("NeighborLoader", "a.py:3", OURS)
-THEIR_KEY = Key("DataLoader", "a.py:5", THEIRS, "torch's loader, no graph's")
+THEIR_KEY_ENDS = (THEIRS, "torch's loader, no graph's")
+THEIR_KEY = Key("DataLoader", "a.py:5", *THEIR_KEY_ENDS)
 
 
 @pytest.mark.parametrize(
@@ -295,15 +302,34 @@ def test_the_table_has_a_line_each_and_all_of_them():
     assert "<table>" in told._repr_html_()
 
 
+@pytest.mark.parametrize("columns", [80, 100])
+def test_a_narrow_terminal_has_all_of_it(columns):
+    place = "examples/of/a/project/with/many/folders/train.py:123"
+    ours, theirs = Line(2, 3, 1009, 4.0, 1.0, 100, 20, 1.25), Line(1, 1, 1, 1.0, 1.0)
+    keys = [Key("LinkNeighborLoader", place, OURS), Key("DataLoader", place, *THEIR_KEY_ENDS)]
+    told = summary((keys[0], ours), (keys[1], theirs), kernels=1.25)
+    for whole, narrow in (
+        (told.text(), told.text(columns)),
+        (compared([told], [told]).text(), compared([told], [told]).text(columns)),
+    ):
+        assert max(map(len, whole.splitlines())) > columns
+        assert max(map(len, narrow.splitlines())) <= columns
+        assert not Counter("".join(whole.split())) - Counter("".join(narrow.split()))
+        numbers = Counter(re.findall(r"(?<= )[\d.,]+%?(?=[ \n])", whole))
+        assert not numbers - Counter(re.findall(r"(?<= )[\d.,]+%?(?=[ \n])", narrow))
+
+
 def test_two_ways_side_by_side():
     def ran(who, seconds):
-        return summary((Key("NeighborLoader", "a.py:3", who), Line(1, 1, 5, seconds, 0.0)))
+        kernels = 0.25 if who == OURS else 0.0
+        line = Line(1, 1, 5, seconds, 0.0, kernels=kernels)
+        return summary((Key("NeighborLoader", "a.py:3", who), line), kernels=kernels)
 
     theirs = [ran(THEIRS, seconds) for seconds in (4.0, 6.0, 5.0)]
     ours = [ran(OURS, seconds) for seconds in (1.0, 0.5, 3.0)]
     text = str(compared(theirs, ours))
     assert "medians of 3 runs each way" in text
-    assert ["NeighborLoader", "a.py:3", "5.000", "1.000", "yes"] in [
-        line.split() for line in text.splitlines()
-    ]
-    assert "waits 5.0x less" in text
+    lines = [line.split() for line in text.splitlines()]
+    assert ["NeighborLoader", "a.py:3", "5.000", "1.000", "0.250", "yes"] in lines
+    assert ["all", "5.000", "1.000", "0.250"] in lines
+    assert "waits 5.0x less" in text and "loading kernels takes 0.25 s besides" in text

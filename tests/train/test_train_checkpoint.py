@@ -111,6 +111,16 @@ def test_a_finished_run_is_not_repeated_and_may_be_made_longer(graph, tmp_path):
     assert [e.loss for e in longer.epochs] == [e.loss for e in run(graph, None, epochs=4).epochs]
 
 
+def test_a_checkpoint_with_older_names_goes_on(graph, tmp_path):
+    first = run(graph, tmp_path, epochs=1)
+    state = saved(tmp_path)
+    for record in state["records"]:
+        for one in [record, *record["ranks"]]:
+            one["compiling_seconds"] = one.pop("kernels_seconds")
+    torch.save(state, tmp_path / "checkpoint.pt")
+    assert run(graph, tmp_path, Cutting(1), epochs=1).to_json() == first.to_json()
+
+
 def test_a_checkpoint_of_another_run_is_refused(graph, tmp_path):
     run(graph, tmp_path, epochs=2)
     file = re.escape(str(tmp_path / "checkpoint.pt"))
