@@ -205,7 +205,7 @@ def test_on_an_accelerator(graph, cache, transfer):
     loader.close()
 
 
-@pytest.mark.every
+@pytest.mark.compilers
 @pytest.mark.parametrize("seeds", [SEEDS, {"item": SEEDS["item"]}], ids=["two types", "one type"])
 @pytest.mark.parametrize("workers", [0, 2])
 def test_sampled_on_an_accelerator(graph, seeds, workers, monkeypatch):

@@ -133,7 +133,7 @@ OUTSIDE = [
 ]
 
 
-@pytest.mark.every
+@pytest.mark.processes
 @pytest.mark.parametrize("module", OUTSIDE)
 def test_rooms_outside_the_faces_import_neither_dgl_nor_pyg(module, first):
     assert first(f"import {module}{TELL}").split() == ["False", "False"]

@@ -156,6 +156,7 @@ def test_sdist_holds_the_sources_once(built):
     assert not any(n.startswith(tuple(ROOMS.values())) for n in names)
 
 
+@pytest.mark.many
 def test_no_text_names_a_file_that_the_wheel_has_not():
     """Neither a message nor a docstring: who installed a wheel has no docs/ and no examples/."""
     elsewhere = re.compile(r"\b(docs|examples|benchmarks|tests|conda)/|\w\.(md|ipynb|toml)\b")
@@ -170,6 +171,7 @@ def test_no_text_names_a_file_that_the_wheel_has_not():
     assert found == []
 
 
+@pytest.mark.many
 @needs_checkout
 def test_pages_that_messages_name_are_there():
     named = [

@@ -65,6 +65,7 @@ def drawn(graph, seeds, sampler, batch_size, epochs):
     return times, counts
 
 
+@pytest.mark.statistics
 @pytest.mark.parametrize("fanouts", [[2, 3], [-1, 1], [2, 2, 2]])
 @pytest.mark.parametrize(
     "options", [{}, {"replace": True}, {"prob": "mask"}, {"prob": "w", "replace": True}], ids=str

@@ -100,6 +100,7 @@ def test_a_part_of_an_epoch_is_enough():
     assert (reads[:1000] >= 1).all()  # every seed is read once, those of the other half too
 
 
+@pytest.mark.statistics
 def test_heterographs_have_reads_for_every_type():
     generator = torch.Generator().manual_seed(0)
     users, items = 400, 200

@@ -182,7 +182,7 @@ def test_trees_by_seed_equal_the_plain_version(n, edges, fanouts, replace, batch
     assert reads.tolist() == pytest.approx(plain_trees(graph, seeds, fanouts, replace), abs=1e-9)
 
 
-@pytest.mark.every
+@pytest.mark.statistics
 @pytest.mark.parametrize("batch_size", [1, 10, 75])
 def test_trees_by_seed_are_those_of_many_epochs_whatever_the_batch(batch_size):
     sampler = SubgraphSampler([3, 3], disjoint=True)

@@ -115,6 +115,7 @@ class TestEveryPolicy:
         rankings = rank(name, graph, torch.arange(9), NeighborSampler([2]), 0)
         assert name == "random" or ids(rankings)["_N"][0] == 9
 
+    @pytest.mark.every
     @pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
     def test_takes_seeds_of_both_dtypes(self, name, dtype):
         graph = Graph.from_coo([9] * 9 + [0, 1], list(range(9)) + [9, 9])

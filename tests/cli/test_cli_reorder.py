@@ -30,6 +30,7 @@ def ordered(folder):
     return out, done.stdout, json.loads(report.read_text())
 
 
+@pytest.mark.many
 def test_what_it_says(ordered):
     out, said, report = ordered
     assert said.startswith(f"{out}: 1,500 vertices, ")

@@ -432,6 +432,7 @@ def test_one_framework_is_enough(folder, missing, layers):
 EXTRAS = {"dgl": "dgl", "torch_geometric": "pyg"}
 
 
+@pytest.mark.processes
 def test_without_a_framework_one_line_names_both(folder):
     done = run_without(["dgl", "torch_geometric"], "train", folder, *QUICK)
     assert (done.returncode, done.stdout) == (1, "")

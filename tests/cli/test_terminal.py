@@ -129,6 +129,7 @@ def check(text, tables, columns):
     assert not re.search("[\x1b…]", text)
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("columns", [80, 100, None])
 @pytest.mark.parametrize("verb", VERBS)
 def test_every_table_is_whole_at_any_width(folders, shown, tmp_path, monkeypatch, verb, columns):

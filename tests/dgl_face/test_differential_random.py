@@ -164,6 +164,7 @@ def test_excluded_edges_are_drawn_and_then_dropped(prob, replace):
         assert_distribution(codes, chances)
 
 
+@pytest.mark.statistics
 def test_relations_are_drawn_apart():
     """Fan-outs, weights and their absence by relation; what one draws says nothing of what another
     draws."""

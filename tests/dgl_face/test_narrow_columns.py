@@ -44,6 +44,7 @@ def inputs(graph, prefetched, loader=DataLoader, **more):
     return [(b[0].srcdata["feat"], b[0].edata["w"]) for _, _, b in batches]
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("prefetched", [False, True])
 @pytest.mark.parametrize("num_workers", [0, 2])
 def test_batches_are_those_of_the_values(rows, prefetched, num_workers):

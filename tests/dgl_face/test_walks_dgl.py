@@ -82,7 +82,7 @@ def count(rows):
     return Counter(map(tuple, rows.tolist()))
 
 
-@pytest.mark.every
+@pytest.mark.statistics
 @pytest.mark.parametrize(
     "walk",
     [

@@ -44,6 +44,7 @@ def check(search, graph, train, num_parts, hops):
     assert int(sizes.max()) <= max(-(-len(train) // num_parts), 1.01 * len(train) / num_parts)
 
 
+@pytest.mark.many
 @settings(max_examples=examples(150))
 @given(searches(), st.randoms(use_true_random=False))
 def test_counts_stay_true_and_passes_never_add(searched, random):

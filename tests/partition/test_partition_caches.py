@@ -29,6 +29,7 @@ def test_overlap_equals_that_of_python_sets(sets):
     assert jaccard == (pytest.approx(sum(pairs) / len(pairs)) if pairs else None)
 
 
+@pytest.mark.statistics
 @pytest.mark.parametrize("policy", ["degree", "auto"])
 def test_hit_rates_are_those_of_a_loader_on_the_part(tmp_path, policy):
     """Rows on disk are cached in memory, so that the CPU's loader has hits to count."""

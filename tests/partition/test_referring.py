@@ -161,6 +161,7 @@ def test_ids_that_are_not_the_sources_are_refused(parts):
         open_partition(parts, 0)
 
 
+@pytest.mark.processes
 @pytest.mark.skipif(
     not os.path.exists("/proc/self/smaps_rollup"), reason="needs /proc/self/smaps_rollup"
 )

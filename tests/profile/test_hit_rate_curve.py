@@ -309,6 +309,7 @@ def test_adaptive_is_degree_first_and_then_what_was_read():
         assert record.predicted_hit_rate == pytest.approx(record.hit_rate, abs=0.02)
 
 
+@pytest.mark.statistics
 @pytest.mark.parametrize("edge_dir", ["in", "out"])
 def test_predicts_what_it_has_not_measured(edge_dir):
     """Within 2 points, of weighted draws too: edge fields are those of the graph as it is

@@ -203,7 +203,7 @@ def test_without_fields(device):
     assert made_in_one_launch(there) >= 10
 
 
-@pytest.mark.every
+@pytest.mark.compilers
 @pytest.mark.parametrize("negatives", [None, "binary", NegativeSampling("triplet", 2)])
 @pytest.mark.parametrize("workers", [0, 2])
 def test_links(device, negatives, workers):
@@ -248,7 +248,7 @@ def assert_same_typed(batch, expected):
         assert_same(store, other)
 
 
-@pytest.mark.every
+@pytest.mark.compilers
 @pytest.mark.parametrize("num_neighbors", [(3, 2), (-1, 2), {("a", "to", "a"): [2, 2]}])
 @pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
 @pytest.mark.parametrize("workers", [0, 2])
@@ -333,7 +333,7 @@ def test_times_of_the_seeds_in_any_dtype(device, dtype):
     there.close()
 
 
-@pytest.mark.every
+@pytest.mark.compilers
 @pytest.mark.parametrize("options", TIMED, ids=str)
 def test_trees_and_times_of_several_types(device, options):
     data = timed(hetero())

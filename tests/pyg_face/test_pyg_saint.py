@@ -63,6 +63,7 @@ def plain_batch(data, nodes):
     return kept, [[place[src[e]] for e in kept], [place[dst[e]] for e in kept]]
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("num_workers", [0, 2])
 def test_batches_are_the_induced_subgraphs_with_rows_of_everything(kind, num_workers):

@@ -558,6 +558,7 @@ def shop_of_two_tables():
 LATEST = torch.iinfo(torch.int64).max
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("window", [None, 1, float(2**62)])
 def test_times_at_the_ends_of_their_range(window):
     """Nothing wraps round: neither a time, nor the beginning of its window."""

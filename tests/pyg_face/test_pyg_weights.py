@@ -51,6 +51,7 @@ def test_draws_with_replacement_are_in_proportion(disjoint):
     assert stats.chisquare(counts[kept], 4000 * weights[kept] / weights.sum()).pvalue > 1e-4
 
 
+@pytest.mark.statistics
 def test_the_chance_of_a_pick_without_replacement():
     """One of each pair by its weight; the second is then the other."""
     weights = np.array([1.0, 2, 3, 4])

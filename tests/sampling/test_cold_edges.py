@@ -98,6 +98,7 @@ def test_only_the_pages_of_the_batches_are_read(folder):
     assert 0 < int(read) <= 1.5 * 4096 * int(pages) < 17e6 / 2
 
 
+@pytest.mark.memory
 def test_what_is_kept_is_not_read_again_and_counts_as_ours(folder):
     kept, whole, ours, read, after = run(
         folder,

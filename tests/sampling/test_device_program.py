@@ -250,6 +250,7 @@ def test_weights_that_are_written_or_replaced(prefetch):
     loader.close()
 
 
+@pytest.mark.compilers
 @settings(max_examples=4)
 @given(graph=typed_graphs(), keys=st.integers(0, 9), prob=st.sampled_from([None, "w"]))
 def test_several_types_equal_the_cpu(graph, keys, prob):

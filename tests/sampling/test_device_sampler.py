@@ -233,6 +233,7 @@ def test_edge_ids_that_cannot_be_pinned(tmp_path):
         DeviceSampler(graph, SubgraphSampler([3]), HostAccelerator(), None)
 
 
+@pytest.mark.compilers
 @interpreted
 def test_long_buffers_are_cut(monkeypatch):
     monkeypatch.setattr(run, "_WASTE", 64)

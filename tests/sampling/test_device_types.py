@@ -74,6 +74,7 @@ def test_equals_the_cpu(kind, graph, replace, keys, dtype, size_first, budget, d
     assert_drawn_alike(graph, sampler, batches, same, budget=budget, size_first=size_first)
 
 
+@pytest.mark.compilers
 @pytest.mark.parametrize("kind", KINDS, ids=["blocks", "subgraph"])
 @settings(max_examples=examples(30))
 @given(
