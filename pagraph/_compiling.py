@@ -37,7 +37,7 @@ loads: dict[int, int] = {}
 watchers: list[Callable[[int, int], object]] = []
 """Called after each load, in its thread, with its begin and end."""
 
-_CLOSE = 500_000  # nanoseconds between a thread's loads that are noted as one, such as a module's
+_CLOSE = 2_000_000  # nanoseconds between the kernels of a module, of which one span is made
 _compiled: list[int] = []  # nanoseconds of each compilation; appended under numba's lock
 _running: list[int] = []  # begin of the compilation under way; also under numba's lock
 _said: list[bool] = []
@@ -72,7 +72,7 @@ def loading(*, everyone: bool = False) -> Iterator[None]:
     finally:
         with _ending:
             end = time.perf_counter_ns()
-            if spans and spans[-1][2] == whose and begin - spans[-1][1] < _CLOSE:
+            if everyone and spans and spans[-1][2] == whose and begin - spans[-1][1] < _CLOSE:
                 spans[-1] = (spans[-1][0], end, whose)
             else:
                 spans.append((begin, end, whose))
