@@ -33,6 +33,16 @@ def is_terminal() -> bool:
     return False
 
 
+def output_descriptor() -> int:
+    """The descriptor of standard output if it is a terminal, else -1.
+
+    A notebook's is none, though the descriptor behind it may be its server's terminal.
+    """
+    with contextlib.suppress(Exception):
+        return sys.stdout.fileno() if sys.stdout.isatty() else -1
+    return -1
+
+
 def has_stderr() -> bool:
     """Whether there is a standard error, without which tqdm fails."""
     return sys.stderr is not None

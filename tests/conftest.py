@@ -40,6 +40,9 @@ if not torch.cuda.is_available():
 # Without it a first `import dgl` prints a line to stdout, and writes to the home.
 os.environ.setdefault("DGLBACKEND", "pytorch")
 
+# xdist sets it in its processes; without it tables are as wide as they are.
+os.environ.pop("COLUMNS", None)
+
 # A shell that starts the tests in the background has them ignore Ctrl-C, which tests send.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,6 +10,8 @@ from html import escape
 from itertools import pairwise
 from typing import Any
 from unicodedata import combining, east_asian_width
+
+from .._streams import output_descriptor
 
 BEST = "*"
 """The last character of the best cell of a row."""
@@ -219,11 +220,9 @@ def output_width(descriptor: int | None = None) -> int | None:
     if given.isdecimal() and int(given):
         return int(given)
     try:
-        # Not a notebook's, whose descriptor may be the server's terminal.
-        if descriptor is None:
-            descriptor = sys.stdout.fileno() if sys.stdout.isatty() else -1
-        return os.get_terminal_size(descriptor).columns or None
-    except (AttributeError, OSError, ValueError):  # no terminal, or no output at all
+        number = output_descriptor() if descriptor is None else descriptor
+        return os.get_terminal_size(number).columns or None
+    except (OSError, ValueError):  # no terminal
         return None
 
 

@@ -324,7 +324,7 @@ def test_long_names(tmp_path):
             main, [*verb, str(tmp_path / "graph"), str(tmp_path / name[:20])]
         )
         assert name[:2500] not in shown.output.replace("\n", "")
-    info = CliRunner().invoke(main, ["info", str(tmp_path / "graph")], env={"COLUMNS": "80"})
+    info = CliRunner().invoke(main, ["info", str(tmp_path / "graph")])
     assert (
         info.exit_code == 0
         and "(5,000 characters)" in info.output
