@@ -265,6 +265,12 @@ def _cores(found: Diagnosis) -> dict[str, str]:
             f"torch computes with {threads} threads on {usable} usable cores: set "
             f"OMP_NUM_THREADS={usable}"
         )
+    load = os.getloadavg()[0]
+    if load > usable and "OMP_WAIT_POLICY" not in os.environ:
+        found.findings.append(
+            f"{usable} usable cores are busy (load average {load:.1f}), and torch's waiting threads "
+            "take what is left: set OMP_WAIT_POLICY=passive"
+        )
     facts = {
         "cores": f"{os.cpu_count()}, {usable} of them usable by this process",
         "threads of torch": str(threads),

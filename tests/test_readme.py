@@ -222,6 +222,17 @@ def test_the_figures_of_the_parts_on_readme(with_metis, empty_folder, monkeypatc
     assert said_on_readme(of_hits, hits=hits, whole=whole)
 
 
+def test_the_figures_of_the_demo_on_readme():
+    recorded = ROOT / "benchmarks" / "results" / "demo.json"
+    if not recorded.is_file():
+        pytest.skip("needs the checkout, not only its tests")
+    found = json.loads(recorded.read_text())
+    for stage in ("loading", "epoch"):
+        medians = [found["loaders"][name][stage]["median"] for name in ("dgl", "pagraph")]
+        row = "".join(f"| {median:.2f} " for median in medians)
+        assert said_on_readme(row + "| {ratio}x", ratio=f"{found['ratios'][stage]:.2g}")
+
+
 @pytest.mark.learning
 def test_the_parts_on_readme_are_learned(empty_folder):
     *prepare, train = parts_on_readme()

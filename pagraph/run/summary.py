@@ -281,7 +281,11 @@ class Summary:
 def _others_note(share: float) -> list[str]:
     if share <= _OTHERS_MATTER:
         return []
-    return [f"other programs had {percent(share)} of the processors: times may be too long"]
+    note = f"other programs had {percent(share)} of the processors: times may be too long"
+    if "OMP_WAIT_POLICY" not in os.environ:
+        # torch's waiting threads spin on what is left: see docs/why-slow.md for what that costs.
+        note += "; try OMP_WAIT_POLICY=passive"
+    return [note]
 
 
 def _short(place: str) -> str:

@@ -38,6 +38,19 @@ def test_settings_of_threads(monkeypatch):
     assert cores["KMP_AFFINITY"] == "not set"
 
 
+@pytest.mark.parametrize("policy", [None, "passive"])
+def test_waiting_threads_on_busy_cores(monkeypatch, policy):
+    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+    if policy is not None:
+        monkeypatch.setenv("OMP_WAIT_POLICY", policy)
+    for load, is_busy in ((0.0, False), (1e6, True)):
+        monkeypatch.setattr(os, "getloadavg", lambda load=load: (load, load, load))
+        found = Diagnosis()
+        doctor._cores(found)
+        is_said = any("OMP_WAIT_POLICY=passive" in finding for finding in found.findings)
+        assert is_said == (is_busy and policy is None)
+
+
 def test_who_samples_for_dgl(whole):
     pytest.importorskip("pagraph.dgl", reason="needs DGL")
     paths = whole.sections["DGL: who samples"]

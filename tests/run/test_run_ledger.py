@@ -237,6 +237,15 @@ def test_a_busy_machine_is_told_and_is_not_the_models_fault():
     assert "50.0%" in busy._repr_html_()
 
 
+@pytest.mark.parametrize("policy", [None, "active"])
+def test_on_a_busy_machine_threads_that_wait_may_rest(monkeypatch, policy):
+    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+    if policy is not None:
+        monkeypatch.setenv("OMP_WAIT_POLICY", policy)
+    assert ("OMP_WAIT_POLICY=passive" in str(summary(KEEPS_UP, others=0.2))) == (policy is None)
+    assert "OMP_WAIT_POLICY" not in str(summary(KEEPS_UP, others=0.05))
+
+
 @pytest.mark.parametrize(
     ("code", "ended"),
     [
