@@ -53,6 +53,7 @@ class TestShares:
             assert sorted(counts) == list(range(NUM_NODES))
             assert sum(counts.values()) - NUM_NODES == share * len(ranks) - NUM_NODES
 
+    @pytest.mark.processes
     def test_they_are_divided_again_in_each_epoch(self, ranks, face):
         first, second = (set(flat(ranks[0][face]["epochs"][epoch])) for epoch in range(2))
         assert first != second

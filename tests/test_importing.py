@@ -145,6 +145,7 @@ ROOMS = sorted(
 )
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("room", ROOMS)
 def test_every_room_may_be_the_first_to_be_imported(room, first):
     """A circle of imports shows only from some of its members."""

@@ -39,6 +39,9 @@ from pagraph.train.loop import train
 from pagraph.train.preaggregation import preaggregate
 from pagraph.train.task import make_task
 
+pytestmark = pytest.mark.kernels
+
+
 NODES = 200
 KINDS = [*FORMS, *(f"{form} by reference" for form in FORMS), "by reference"]
 SAMPLER = NeighborSampler([3, 2])

@@ -16,6 +16,9 @@ from pagraph.features import FieldVersion, IndexedRows, NarrowRows
 from pagraph.graph.fields import stored_row_bytes
 from pagraph.graph.row_form import FORMS, form_of
 
+pytestmark = pytest.mark.kernels
+
+
 NAMES = list(FORMS)
 VALUES = torch.randn(20, 7, generator=torch.Generator().manual_seed(0))
 

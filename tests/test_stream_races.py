@@ -19,6 +19,8 @@ from pagraph.sampling import fixed_shapes
 
 pytest.importorskip("triton")
 
+pytestmark = pytest.mark.compilers
+
 
 @pytest.fixture
 def detector(monkeypatch):

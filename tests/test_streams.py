@@ -147,12 +147,14 @@ def without(streams, code, *arguments):
     return done.returncode, done.stdout, done.stderr
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("streams", EACH)
 def test_first_batches(streams):
     code, _, said = without(streams, LOADERS)
     assert code == 0, said
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("streams", EACH)
 def test_clusters_and_saint(streams):
     pytest.importorskip("pagraph.pyg")
@@ -169,6 +171,7 @@ def folder(tmp_path_factory):
     return path
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("streams", EACH)
 def test_verbs(folder, streams):
     code, shown, said = without(streams, VERB, "info", folder)

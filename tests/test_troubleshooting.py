@@ -52,6 +52,7 @@ def test_the_page_quotes_messages():
     assert len(quoted()) > 60
 
 
+@pytest.mark.many
 @pytest.mark.every
 @pytest.mark.parametrize("message", quoted() if PAGE.exists() else [])
 def test_a_message_is_in_the_source(message):

@@ -10,6 +10,7 @@ SECOND_TIER = {
     "attack": "random attacks, interrupts, kills and full disks",
     "clients": "libraries that use ours: Lightning, accelerate, RelBench, DistDGL",
     "compilers": "Triton's interpreter or compiler over many settings, mypy, or a build of the package",
+    "kernels": "kernels that few others need, and that take seconds to compile",
     "learning": "training until something is learned",
     "many": "many cases at once, so that it takes seconds",
     "memory": "the memory of a process of its own, or files above 100 MB",

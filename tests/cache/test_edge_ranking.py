@@ -13,6 +13,9 @@ from pagraph.ranking.presample import count_accesses
 from pagraph.sampling import LayerSampler, NeighborSampler
 from pagraph.seeds.order import SeedOrder
 
+pytestmark = pytest.mark.kernels
+
+
 graphs = st.integers(1, 20).flatmap(
     lambda n: st.tuples(
         st.just(n), st.lists(st.tuples(st.integers(0, n - 1), st.integers(0, n - 1)), max_size=60)

@@ -18,6 +18,9 @@ from pagraph.ranking.presample import count_accesses, most_repeats, reads_by_see
 from pagraph.sampling import NeighborSampler, SubgraphSampler
 from pagraph.seeds.order import SeedOrder
 
+pytestmark = pytest.mark.kernels
+
+
 SEEDS = torch.arange(0, 300, 4)
 
 

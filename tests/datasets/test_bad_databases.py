@@ -424,6 +424,7 @@ def test_damaged_files(database, tmp_path):
     )
 
 
+@pytest.mark.processes
 def test_drivers_that_are_missing(tmp_path):
     got = refused(tmp_path, "adbc:nosuch:host=here", MissingDependencyError)
     assert got == (
@@ -489,6 +490,7 @@ LONG = (
 )
 
 
+@pytest.mark.attack
 @pytest.mark.parametrize("script", [LARGE, LONG])
 def test_ctrl_c(database, tmp_path, script):
     path = database(script)

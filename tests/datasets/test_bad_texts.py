@@ -91,6 +91,7 @@ def test_a_line_of_100_megabytes(tmp_path):
             read_edge_list(path, **options)
 
 
+@pytest.mark.attack
 def test_interrupted_nothing_is_left(tmp_path):
     """Ctrl-C in the middle of reading, and of numbering words."""
     with open(tmp_path / "edges.csv", "w") as file:

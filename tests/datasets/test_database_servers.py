@@ -21,6 +21,9 @@ from pagraph.datasets.tables.location import location_of
 
 pytest.importorskip("adbc_driver_manager", reason="needs adbc-driver-manager")
 pytest.importorskip("adbc_driver_postgresql", reason="needs adbc-driver-postgresql")
+
+pytestmark = pytest.mark.server
+
 adbc = pytest.importorskip("pagraph.datasets.tables.adbc")
 ask = adbc.ask
 

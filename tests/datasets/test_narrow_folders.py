@@ -17,6 +17,9 @@ from pagraph.graph.row_form import FORMS
 from pagraph.partition import Partition, verify_partition, write_partition
 from pagraph.train.preaggregation import preaggregate
 
+pytestmark = pytest.mark.kernels
+
+
 NAMES = list(FORMS)
 FILE = {"float16": "float16", "bfloat16": "int16", "int8": "uint8"}
 

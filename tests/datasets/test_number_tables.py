@@ -192,5 +192,6 @@ assert read_graph(folder / "ogb").ndata["feat"].tolist() == [[0.5, 1], [1, 2], [
 """
 
 
+@pytest.mark.processes
 def test_all_is_read_where_pyarrow_is_not(tmp_path):
     subprocess.run([bare_python(), "-c", WITHOUT_PYARROW, str(tmp_path)], check=True)

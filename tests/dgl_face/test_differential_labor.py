@@ -18,7 +18,10 @@ from distributions import (
 from scipy import stats
 from worlds import make_world, seeds_of
 
-pytestmark = pytest.mark.usefixtures("no_threads_left", "one_dgl_thread", "fresh_worlds")
+pytestmark = [
+    pytest.mark.kernels,
+    pytest.mark.usefixtures("no_threads_left", "one_dgl_thread", "fresh_worlds"),
+]
 
 LaborSampler = dgl.dataloading.LaborSampler
 EDGE = ("_N", "_E", "_N")

@@ -12,7 +12,7 @@ from pagraph.seeds import derive_key
 
 import dgl  # isort: skip
 
-pytestmark = pytest.mark.usefixtures("one_dgl_thread")
+pytestmark = [pytest.mark.kernels, pytest.mark.usefixtures("one_dgl_thread")]
 
 LIMIT = 4.5  # standard errors
 SEEDS = 40

@@ -13,6 +13,9 @@ from pagraph.dgl import LayerSampler
 
 import dgl  # isort: skip
 
+pytestmark = pytest.mark.kernels
+
+
 LIMIT = 4.5  # standard errors; the seeds are fixed
 
 

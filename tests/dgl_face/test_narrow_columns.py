@@ -16,7 +16,7 @@ from pagraph.dgl import DataLoader
 from pagraph.dgl.convert import dgl_graph, to_dgl
 from pagraph.dgl.deferred import NarrowColumn, column_values, narrow_rows
 
-pytestmark = pytest.mark.filterwarnings("ignore:Dataloader CPU affinity")
+pytestmark = [pytest.mark.kernels, pytest.mark.filterwarnings("ignore:Dataloader CPU affinity")]
 N = 90
 
 

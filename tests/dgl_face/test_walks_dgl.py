@@ -13,6 +13,9 @@ from scipy import stats
 import pagraph.dgl
 from pagraph.dgl import sampling
 
+pytestmark = pytest.mark.kernels
+
+
 SHOP = {
     ("item", "bought-by", "user"): ([0, 0, 1, 1, 2, 2, 3], [0, 1, 0, 1, 2, 3, 2]),
     ("user", "bought", "item"): ([0, 1, 0, 1, 2, 3, 2], [0, 0, 1, 1, 2, 2, 3]),

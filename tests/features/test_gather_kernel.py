@@ -59,6 +59,7 @@ def layouts(draw):
     )
 
 
+@pytest.mark.compilers
 @pytest.mark.parametrize("kind", DEVICES)
 @given(layout=layouts(), data=st.data())
 @hypothesis_settings(

@@ -21,6 +21,9 @@ from pagraph.ranking import Ranking
 from pagraph.system import Budget
 from pagraph.system.buffers import BufferPool
 
+pytestmark = pytest.mark.kernels
+
+
 CPU = torch.device("cpu")
 N, SOURCE_ROWS = 120, 500
 ID_DTYPES = [torch.int32, torch.int64]

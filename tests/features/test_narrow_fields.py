@@ -19,6 +19,9 @@ from pagraph.features.store import FeatureCache, fill_cache, holds, slots_for
 from pagraph.graph.mapped import map_npy
 from pagraph.graph.row_form import FORMS
 
+pytestmark = pytest.mark.kernels
+
+
 CPU = torch.device("cpu")
 NAMES = list(FORMS)
 N = 120

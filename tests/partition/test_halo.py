@@ -16,6 +16,8 @@ from pagraph.partition import METHODS, Partition, draw_train, partition_graph
 from pagraph.partition.methods.auto import cluster, grown_parts
 from pagraph.partition.methods.halo import SQUARINGS, HaloSearch, by_in_degree, equal_sizes
 
+pytestmark = pytest.mark.kernels
+
 
 def held(graph, train, parts, num_parts, hops):
     rows = rows_of(graph)

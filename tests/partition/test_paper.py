@@ -12,6 +12,8 @@ from pagraph.datasets import rmat, sbm
 from pagraph.partition import METHODS, Partition, draw_train
 from pagraph.partition.methods import paper
 
+pytestmark = pytest.mark.kernels
+
 
 @settings(max_examples=examples(150))
 @given(st.data(), graphs(), st.integers(1, 4), st.integers(1, 9))

@@ -16,6 +16,9 @@ from pagraph.partition.cache_trial import budget_bytes, row_bytes
 from pagraph.partition.extract import extract_part
 from pagraph.partition.report import overlap
 
+pytestmark = pytest.mark.kernels
+
+
 SETS = st.lists(st.sets(st.integers(0, 19), max_size=12), min_size=1, max_size=5)
 
 

@@ -13,6 +13,8 @@ from pagraph.partition.plot import save_comparison_plot, save_plot
 
 pytest.importorskip("matplotlib")
 
+pytestmark = pytest.mark.pages
+
 
 def report(num_parts=3, hops=2, cache=None, **changes):
     graph = rmat(7, num_classes=2)

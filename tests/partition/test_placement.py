@@ -29,6 +29,8 @@ from pagraph.partition.objectives import (
 )
 from pagraph.partition.placement import SLACK
 
+pytestmark = pytest.mark.kernels
+
 
 def plain_share(degree, fanout):
     return 1.0 if fanout < 0 or fanout >= degree else fanout / degree

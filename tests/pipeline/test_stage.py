@@ -191,6 +191,7 @@ def test_ctrl_c_while_waiting_ends_everything():
     assert done.stdout.strip() == "interrupted []", done.stderr
 
 
+@pytest.mark.many
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_thread_that_just_dies_is_noticed(workers):
@@ -236,6 +237,7 @@ def test_the_collector_may_end_a_stage_while_a_lock_is_held():
         gc.collect()  # would wait for workers that wait for us
 
 
+@pytest.mark.processes
 def test_an_iterator_from_before_a_fork_says_so():
     script = textwrap.dedent("""
         import itertools, os, warnings

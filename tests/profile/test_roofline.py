@@ -35,6 +35,9 @@ from pagraph.accelerator import HostAccelerator, Pin, accelerator_for
 from pagraph.features.gpu.accelerated import AcceleratedFeature
 from pagraph.sampling import NeighborSampler
 
+pytestmark = pytest.mark.compilers
+
+
 TINY = RooflineSizes(
     rows=64, reads=20, copy_bytes=1024, scale=6, batch_size=4, fanouts=(2, 2), repeats=2
 )

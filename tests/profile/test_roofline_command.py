@@ -8,6 +8,9 @@ import pytest
 import torch
 from fresh_processes import HANGING, forked_python
 
+pytestmark = pytest.mark.compilers
+
+
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "gpu_roofline.py"
 interpreted = pytest.mark.skipif(
     torch.cuda.is_available(), reason="kernels are compiled for the GPU in this process"

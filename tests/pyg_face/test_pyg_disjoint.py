@@ -8,6 +8,8 @@ from torch_geometric.loader import NodeLoader
 from pagraph.pyg import LinkNeighborLoader, NeighborLoader
 from pagraph.pyg.sampler import NeighborSampler
 
+pytestmark = pytest.mark.kernels
+
 
 def random_data(num_nodes=200, num_edges=1500):
     generator = torch.Generator().manual_seed(0)

@@ -12,6 +12,9 @@ from torch_geometric.sampler import NodeSamplerInput
 
 from pagraph.pyg import HGTLoader, HGTSampler
 
+pytestmark = pytest.mark.kernels
+
+
 COUNTS = {"paper": 90, "author": 60, "venue": 7}
 EDGES = {("author", "writes", "paper"): 300, ("paper", "cites", "paper"): 400, ("venue", "holds", "paper"): 90,
          ("paper", "by", "author"): 300}  # fmt: skip

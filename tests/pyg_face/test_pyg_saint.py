@@ -23,7 +23,7 @@ from pagraph.pyg import (
 from pagraph.sampling import SaintSampler
 from pagraph.seeds import derive_key
 
-pytestmark = pytest.mark.usefixtures("no_threads_left")
+pytestmark = [pytest.mark.kernels, pytest.mark.usefixtures("no_threads_left")]
 
 KINDS = ["node", "edge", "walk"]
 CLASSES = {

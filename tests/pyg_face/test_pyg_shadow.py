@@ -13,6 +13,8 @@ from pagraph.features import on_disk
 from pagraph.graph.mapped import map_npy
 from pagraph.pyg import ShaDowKHopSampler
 
+pytestmark = pytest.mark.kernels
+
 
 def random_data(num_nodes=80, num_edges=400, seed=0):
     generator = torch.Generator().manual_seed(seed)

@@ -10,6 +10,8 @@ from torch_geometric.loader import NodeLoader
 from pagraph.pyg import NeighborLoader
 from pagraph.pyg.sampler import NeighborSampler
 
+pytestmark = pytest.mark.kernels
+
 
 def star(weights, order, **attributes):
     """Vertex 0 with an in-edge from each other vertex; ``weights`` by vertex, edges permuted by

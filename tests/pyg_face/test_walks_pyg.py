@@ -13,6 +13,9 @@ from scipy import stats
 from pagraph.datasets import open_graph
 from pagraph.pyg import MetaPath2Vec, Node2Vec, random_walk
 
+pytestmark = pytest.mark.kernels
+
+
 CYCLE = torch.tensor([[0, 1, 2, 3], [1, 2, 3, 0]])
 SHOP = {
     ("user", "buys", "item"): torch.tensor([[0, 0, 1, 2], [0, 1, 1, 2]]),

@@ -12,6 +12,9 @@ from pagraph.report.page import html_page
 from pagraph.report.times import epoch_bars
 from pagraph.report.words import best_of
 
+pytestmark = pytest.mark.pages
+
+
 VOID = {"meta", "br", "hr", "img", "link", "input"}
 
 

@@ -9,6 +9,8 @@ from pagraph.profile import recommend
 from pagraph.report.plot import profile_figure, save_plot
 from pagraph.report.style import DARK, MARK, SOFT, STAGE_COLORS, check_plot, policy_styles
 
+pytestmark = pytest.mark.pages
+
 
 @pytest.fixture
 def matplotlib():

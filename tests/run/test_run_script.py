@@ -14,6 +14,9 @@ import pytest
 from fresh_processes import HANGING
 from watching import DATA, alone, run
 
+pytestmark = pytest.mark.processes
+
+
 needs_pyg = pytest.mark.skipif(
     importlib.util.find_spec("torch_geometric") is None, reason="needs PyG"
 )

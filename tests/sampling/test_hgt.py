@@ -21,6 +21,9 @@ from pagraph.sampling.kernels.hgt import take_shares
 from pagraph.seeds import derive_key
 from pagraph.system.buffers import BufferPools
 
+pytestmark = pytest.mark.kernels
+
+
 ETYPES = [("a", "x", "b"), ("a", "y", "b"), ("b", "x", "b"), ("b", "z", "a"), ("b", "to", "c")]
 
 

@@ -14,6 +14,9 @@ from pagraph.sampling.induced import induced_subgraph
 from pagraph.sampling.kernels import induced as kernels
 from pagraph.system.buffers import BufferPools
 
+pytestmark = pytest.mark.kernels
+
+
 EDGE = ("_N", "_E", "_N")
 TYPES = [("a", "x", "b"), ("b", "y", "b"), ("b", "z", "a")]
 

@@ -15,6 +15,9 @@ from pagraph.sampling.block_sampler import ExcludedEdges
 from pagraph.sampling.edge_batches import EdgeBatches
 from pagraph.sampling.induced import InducedBatches
 
+pytestmark = pytest.mark.kernels
+
+
 EDGE = ("_N", "_E", "_N")
 
 

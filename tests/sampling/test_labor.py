@@ -18,6 +18,9 @@ from pagraph.sampling.block_sampler import ExcludedEdges
 from pagraph.seeds import derive_key
 from pagraph.system.buffers import BufferPools
 
+pytestmark = pytest.mark.kernels
+
+
 LIMIT = 4.5  # standard errors; the keys are fixed
 
 

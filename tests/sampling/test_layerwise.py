@@ -21,6 +21,9 @@ from pagraph.sampling.layerwise import importance_of
 from pagraph.seeds import derive_key
 from pagraph.system.buffers import BufferPools
 
+pytestmark = pytest.mark.kernels
+
+
 LIMIT = 4.5  # standard errors; the keys are fixed
 
 

@@ -12,6 +12,9 @@ from pagraph import Graph
 from pagraph.sampling import SaintSampler
 from pagraph.sampling.induced import induced_subgraph
 
+pytestmark = pytest.mark.kernels
+
+
 # Self-loops, parallel edges, a vertex without edges (5), one with in-edges alone (6), one with
 # out-edges alone (7).
 SRC = [0, 0, 0, 1, 1, 2, 2, 2, 3, 3, 4, 7, 7, 0]

@@ -19,6 +19,9 @@ from pagraph.seeds import derive_key
 from pagraph.seeds.order import SeedOrder
 from pagraph.system.buffers import BufferPools
 
+pytestmark = pytest.mark.kernels
+
+
 EDGE = ("_N", "_E", "_N")
 
 

@@ -145,6 +145,7 @@ def weighted_graphs(draw):
     return Graph(graph.csc, graph.num_nodes, edata={"w": values}), {EDGE: in_order.tolist()}
 
 
+@pytest.mark.kernels
 @settings(max_examples=examples(60))
 @given(
     weighted=weighted_graphs(),

@@ -19,6 +19,9 @@ from pagraph.sampling import LaborSampler
 from pagraph.sampling.block_sampler import ExcludedEdges
 from pagraph.seeds import derive_key
 
+pytestmark = pytest.mark.kernels
+
+
 EDGE = ("_N", "_E", "_N")
 
 

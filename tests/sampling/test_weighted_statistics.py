@@ -10,6 +10,8 @@ from scipy import stats
 
 from pagraph import NeighborSampler
 
+pytestmark = pytest.mark.kernels
+
 
 @pytest.fixture(scope="module")
 def dgl():

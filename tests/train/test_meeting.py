@@ -18,6 +18,9 @@ from pagraph.train import distributed
 from pagraph.train.distributed import World
 from pagraph.train.meeting import LostProcessError, meet
 
+pytestmark = pytest.mark.processes
+
+
 SECONDS = 2.0
 # Beyond the timeout, on a machine that has other things to do, or asks a slow server for names.
 LATE = 300.0
