@@ -19,7 +19,7 @@ import pytest
 import quick_interpreter
 import torch
 from fresh_processes import HANGING, cpu_seconds
-from tiers import EVERY, SECOND_TIER, in_second_tier
+from tiers import EVERY, SECOND_TIER, in_second_tier, is_all_second_tier
 
 
 def has_interpreter():
@@ -104,6 +104,13 @@ def pytest_configure(config):
 
 _BEGUN = pytest.StashKey[tuple[float, int]]()
 _IS_FIRST = pytest.StashKey[bool]()
+
+
+def pytest_ignore_collect(collection_path, config):
+    """In the first tier, do not import files that are in the second as a whole."""
+    if config.getoption("--tier") == "first" and collection_path.match("test_*.py"):
+        return is_all_second_tier(collection_path.read_text()) or None
+    return None
 
 
 def pytest_collection_modifyitems(config, items):

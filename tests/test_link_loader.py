@@ -202,6 +202,7 @@ def test_pairs_need_be_no_edges():
     assert batch.output_nodes["user"].dtype == torch.int32
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("edge_dir", ["in", "out"])
 @pytest.mark.parametrize(
     "options",

@@ -92,6 +92,7 @@ def test_sums_are_those_of_the_definition(
     )
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize(
     "dtype", [torch.float16, torch.bfloat16, torch.float64, torch.int8, torch.uint8, torch.int64]

@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
-from tiers import SECOND_TIER, examples, in_second_tier
+from tiers import SECOND_TIER, examples, in_second_tier, is_all_second_tier
 
 ROOT = Path(__file__).resolve().parent.parent
 DESIGN = ROOT / "docs" / "design.md"
@@ -83,6 +83,21 @@ def test_of_a_test_with_every_case_the_first_stays():
         Item("b.py::learns[0]", "learning", "every"),
     ]
     assert [item.nodeid for item in in_second_tier(items)] == ["a.py::cases[1]", "b.py::learns[0]"]
+
+
+@pytest.mark.parametrize(
+    ("mark", "is_second"),
+    [
+        ("pytest.mark.server", True),
+        ("[pytest.mark.wheel, pytest.mark.memory]", True),
+        ("[\n    pytest.mark.compilers,\n    pytest.mark.gpu,\n]", True),
+        ("pytest.mark.wheel", False),
+    ],
+)
+def test_a_module_that_is_marked_is_not_imported_for_the_first_tier(mark, is_second):
+    text = f"import pytest\n\npytestmark = {mark}\n\n\n@pytest.mark.server\ndef test_a(): ..."
+    assert is_all_second_tier(text) == is_second
+    assert not is_all_second_tier("@pytest.mark.server\ndef test_a(): ...")
 
 
 def test_fewer_examples_are_drawn_in_the_first_tier(request):

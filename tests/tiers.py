@@ -4,6 +4,8 @@
 one of :data:`SECOND_TIER`.
 """
 
+import re
+
 import hypothesis
 
 SECOND_TIER = {
@@ -33,6 +35,12 @@ hypothesis.settings.register_profile("first", deadline=None, max_examples=20)
 def examples(count: int) -> int:
     """How many examples Hypothesis draws, of ``count`` in the second tier."""
     return max(5, count * hypothesis.settings.default.max_examples // 100)
+
+
+def is_all_second_tier(text: str) -> bool:
+    """Whether a module of tests, given as text, marks itself as a whole for the second tier."""
+    marked = text.partition("\npytestmark = ")[2].partition("\n\n")[0]
+    return not SECOND_TIER.keys().isdisjoint(re.findall(r"mark\.(\w+)", marked))
 
 
 def in_second_tier(items) -> list:

@@ -227,6 +227,7 @@ def test_lists_and_numbers_side_by_side():
     assert torch.equal(fields["b"], torch.arange(5000) % 2 == 0)
 
 
+@pytest.mark.every
 @pytest.mark.parametrize(
     ("kind", "values", "why"),
     [

@@ -73,6 +73,7 @@ def assert_same_fields(ours, theirs):
         assert ours[name].dtype == theirs[name].dtype and torch.equal(ours[name], theirs[name])
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
 @pytest.mark.parametrize("layouts", SAVED, ids="+".join)
 def test_the_same_graph_as_by_dgl(dgl, tmp_path, layouts, dtype):

@@ -203,6 +203,7 @@ def zeros(path):
     path.symlink_to("/dev/zero")
 
 
+@pytest.mark.every
 @pytest.mark.parametrize(
     ("verb", "change"),
     [

@@ -286,6 +286,7 @@ class TestWriteRefusals:
 
 
 class TestKilledWriter:
+    @pytest.mark.every
     @pytest.mark.parametrize("arrays_written", [0, 2, 4])
     def test_nothing_opens_and_the_next_run_succeeds(self, tmp_path, arrays_written):
         code = (

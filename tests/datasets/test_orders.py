@@ -151,6 +151,7 @@ def test_orders_of_links():
 
 
 class TestPages:
+    @pytest.mark.every
     @pytest.mark.parametrize(
         "types", [HOMOGENEOUS, HETEROGENEOUS], ids=["homogeneous", "heterogeneous"]
     )

@@ -121,6 +121,7 @@ def task(graph, seeds=None, fanouts=(2, 2), batch_size=3):
     }
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("by", ORDERS)
 @pytest.mark.parametrize(
     "types", [HOMOGENEOUS, HETEROGENEOUS], ids=["homogeneous", "heterogeneous"]

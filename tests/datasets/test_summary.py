@@ -56,6 +56,7 @@ def test_edge_shares_of_nothing():
     assert edge_shares(torch.ones(10, dtype=torch.int64), (0.0, 0.1, 1.0)) == (0.0, 0.1, 1.0)
 
 
+@pytest.mark.every
 @pytest.mark.parametrize(
     ("name", "top_1", "top_10", "most"),
     [

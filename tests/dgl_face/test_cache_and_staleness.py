@@ -45,6 +45,7 @@ def test_values_are_the_same_with_any_cache_and_depth(tmp_path, cache, prefetch)
             assert torch.equal(blocks[-1].dstdata["label"], graph.ndata["label"][output_nodes])
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("dtype", FIELD_DTYPES, ids=str)
 def test_every_dtype_through_the_cache(tmp_path, dtype):
     graph = make_graph()

@@ -83,6 +83,7 @@ def test_batches_are_those_of_the_cpu(device, fanouts, replace, edge_dir, worker
     there.close()
 
 
+@pytest.mark.compilers
 @settings(max_examples=8)
 @given(
     edges=st.integers(1, 12).flatmap(

@@ -144,6 +144,7 @@ def test_weighted_draws_from_many(classes, fanout, replace):
             assert stats.chisquare(seen).pvalue > ALARM
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("prob", [None, "p"])
 @pytest.mark.parametrize("replace", [False, True])
 def test_excluded_edges_are_drawn_and_then_dropped(prob, replace):

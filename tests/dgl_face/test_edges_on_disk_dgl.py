@@ -72,6 +72,7 @@ def same(one, other):
             assert (a is None and b is None) or torch.equal(a, b)
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("name", SAMPLERS)
 def test_batches_equal_those_from_memory_without_a_structure(on_disk, name, workers):

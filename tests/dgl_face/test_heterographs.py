@@ -183,6 +183,7 @@ def test_what_a_batch_holds_is_the_batchs_own(graph):
     assert all(torch.equal(ids[ntype], part) for ntype, part in SEEDS.items())
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("prefetch", [0, 1, 4])
 @pytest.mark.parametrize("lazy", [False, True])
 def test_a_column_of_one_type_that_is_replaced_between_batches(graph, prefetch, lazy):

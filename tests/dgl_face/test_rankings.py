@@ -87,6 +87,7 @@ def test_labor(prob):
     check(world.graph, seeds_of(world, "several"), d.LaborSampler([2, 2], prob=prob))
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("shape", ["homogeneous", "heterograph", "bipartite"])
 @pytest.mark.parametrize(
     "negatives", [None, Uniform(2), GlobalUniform(1)], ids=["none", "uniform", "global"]

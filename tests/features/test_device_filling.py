@@ -32,6 +32,7 @@ def random_rows(dtype, *shape):
     return raw.view(dtype).view(shape)
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("count", [0, 1, 37, N])
 @pytest.mark.parametrize("shape", [(), (5,), (2, 8), (0,)], ids=str)

@@ -235,6 +235,7 @@ def move_an_edge(indptr):
 class TestDamage:
     """Each file is changed under checksums that match."""
 
+    @pytest.mark.every
     @pytest.mark.parametrize(
         ("name", "change", "message"),
         [

@@ -125,6 +125,7 @@ def test_writes_that_nobody_sees_need_an_explicit_call(graph):
     assert all((batch.features["single"] == third).all() for batch in loader)
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("cache", [1, "20%", 1.0, "auto"], ids=str)
 @pytest.mark.parametrize("prefetch", [0, 2])
 def test_values_beyond_float16_are_one_clear_error(graph, cache, prefetch):

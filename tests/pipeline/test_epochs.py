@@ -38,6 +38,7 @@ def bits(batch):
     )
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("workers", [0, 1, 2, 8])
 @pytest.mark.parametrize("prefetch", [0, 1, 5])
 def test_same_bits_for_any_workers_and_depth(workers, prefetch):

@@ -127,6 +127,7 @@ class TestTheChoice:
         assert waits(use, 3e-4, 24, skipped=4) and use.rests
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("workers", [1, 2, 5])
 @pytest.mark.parametrize("seconds", [0, 1e-4, 2e-3])
 def test_order_and_completeness_whoever_works(workers, seconds):

@@ -670,6 +670,7 @@ def test_a_closed_loader_samples_on_the_cpu(device):
     assert next(iter(loader)) is not None
 
 
+@pytest.mark.compilers
 def test_pickled_loaders_sample_there_too(device):
     loader = made(data_of())
     again = pickle.loads(pickle.dumps(loader))

@@ -99,6 +99,7 @@ def test_the_users_own_numbers():
         assert seen(loader) == (WANTED, own.tolist()) and loader.input_id is own
 
 
+@pytest.mark.every
 @pytest.mark.parametrize(
     "nodes",
     [*IDS.values(), *MASKS.values()],

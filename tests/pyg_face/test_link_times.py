@@ -28,6 +28,7 @@ def times_of_edges(data, batch):
     )
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("strategy", ["uniform", "last"])
 @pytest.mark.parametrize("level", ["node", "edge"])
 @pytest.mark.parametrize("negatives", NEGATIVES, ids=str)

@@ -169,6 +169,7 @@ def two_epochs(loader):
     return [bits(batch) for _ in range(2) for batch in loader]
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("name", LOADERS)
 def test_a_loader_made_again_is_equal(name):
     loader = LOADERS[name]()

@@ -37,6 +37,7 @@ def bits(batch):
     }
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("link", [False, True], ids=["nodes", "links"])
 @pytest.mark.parametrize("options", [{}, {"seed": 3}], ids=["torch's seed", "seed"])
 def test_the_same_batches_for_any_number_of_workers_and_any_depth(link, options):

@@ -189,6 +189,7 @@ def test_shared_trees_hold_fewer_vertices():
     )  # fmt: skip
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("policy", ["presample", "auto", "degree"])
 def test_policies_of_a_cache(policy, tmp_path):
     """On the CPU a cache holds rows of mapped files."""

@@ -79,6 +79,7 @@ def read(loader, epochs):
     return [batch for _ in range(epochs) for batch in loader]
 
 
+@pytest.mark.compilers
 @settings(max_examples=6)
 @given(
     graph=graphs(),
@@ -588,6 +589,7 @@ def test_interrupts_anywhere_lose_no_lane(there, step):
     assert_all_same(read(loader, 1), read(make_loader(graph), 4)[-4:])
 
 
+@pytest.mark.compilers
 @pytest.mark.parametrize("there", [True, False])
 def test_a_launch_without_memory_is_made_kernel_by_kernel(there):
     """A CUDA graph takes memory when it is launched first; the driver's error is a plain one."""

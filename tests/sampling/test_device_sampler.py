@@ -159,6 +159,7 @@ def test_a_real_graph(data_folder, name):
     assert_same(on_device.sample(seeds, 5).batch, sampler.sample(graph, seeds, 5))
 
 
+@pytest.mark.compilers
 @interpreted
 @pytest.mark.parametrize("size_first", [0, 1 << 22])
 def test_threads_share_a_sampler(monkeypatch, size_first):

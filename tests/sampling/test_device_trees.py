@@ -200,6 +200,7 @@ def test_recorded_batches(share):
     on_device.close()
 
 
+@pytest.mark.every
 @interpreted
 @pytest.mark.parametrize("budget", [None, AUTO])
 @pytest.mark.parametrize("settings", [{"time": "t"}, {"prob": "w"}], ids=str)

@@ -58,6 +58,7 @@ def lanes_of(loader):
     return len(made._recording.free), made._lanes
 
 
+@pytest.mark.compilers
 @settings(max_examples=10)
 @given(
     graph=graphs(),
@@ -216,6 +217,7 @@ def test_lanes_of_batches_that_nobody_wants_come_back(end, workers):
     assert made_of(loader)[1] == before + 4
 
 
+@pytest.mark.compilers
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_device_that_is_late_reads_what_its_batch_was_given(workers):
     graph, device = make_graph(), LazyAccelerator()

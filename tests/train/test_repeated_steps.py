@@ -38,6 +38,7 @@ def step_that_needs(loader, halvings):
     return step
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("needed", [0, 1, 3])
 def test_a_step_is_repeated_with_smaller_caches(needed):
     loader = CachingLoader(5)

@@ -141,6 +141,7 @@ def test_a_checkpoint_of_another_run_is_refused(graph, tmp_path):
         run(graph, tmp_path, epochs=2)
 
 
+@pytest.mark.every
 @pytest.mark.parametrize(
     "damage", ["short", "flipped", "pickle", "list", "lacking", "empty", "folder", "fifo"]
 )

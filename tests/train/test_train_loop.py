@@ -101,6 +101,7 @@ def test_evaluating_does_not_change_training(graph):
     assert [e.val_accuracy is not None for e in once.epochs] == [False, False, True, True]
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("model", MODELS)
 def test_with_all_neighbours_both_frameworks_train_alike(graph, model):
     settings = {"fanout": (-1, -1), "batch_size": 1000, "dropout": 0.0, "epochs": 3, "model": model}
@@ -140,6 +141,7 @@ def test_a_failing_reporter_stops_the_run_and_leaves_no_thread(graph, no_threads
         run(graph, Failing())
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("row_normalize", [False, True])
 @pytest.mark.parametrize("name", MODELS)
 def test_layer_wise_prediction_equals_the_whole_graph(graph, name, row_normalize, framework):
@@ -197,6 +199,7 @@ def test_normalised_rows_are_those_of_a_graph_that_has_them(graph, kind):
     assert ours.test_accuracy == pytest.approx(theirs.test_accuracy, abs=0.02)
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("layers", NAMES)
 @pytest.mark.parametrize(
     "dtype", [torch.float16, torch.bfloat16, torch.float64, torch.int8, torch.uint8]

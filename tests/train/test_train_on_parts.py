@@ -104,6 +104,7 @@ class TestInOneProcess:
             evaluated += part.global_ids[nodes].tolist()
         assert sorted(evaluated) == sorted(torch.cat([task.val, task.test]).tolist())
 
+    @pytest.mark.every
     @pytest.mark.parametrize("layers", ["dgl", "pyg"])
     @pytest.mark.parametrize("model", ["gcn", "sage"])
     def test_one_part_trains_as_the_whole_graph(self, whole, folder, model, layers):

@@ -50,6 +50,7 @@ def scores(framework, task, model, seeds):
     return model(blocks, *rows)[order.argsort()]
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("kind", NAMES)
 @pytest.mark.parametrize("name", MODELS)
 @settings(max_examples=examples(25))
