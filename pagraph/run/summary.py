@@ -13,7 +13,7 @@ from statistics import median
 from typing import Any
 
 from .. import __version__
-from .._compiling import compiling_words
+from .._kernel_folder import kernel_folder
 from ..errors import documentation
 from ..system.atomic import new_file
 from ..system.tables import Table, output_width, page_template, wrapped
@@ -186,7 +186,12 @@ class Summary:
                 stays = "" if key.ran == OURS else " keeps its own loader"
                 notes.append(f"{key.kind} at {key.place}{stays}: {key.why}")
         if self.kernels >= 0.0005:
-            notes.append(f"kernels: not in any other time; {compiling_words()}")
+            why = kernel_folder().why_not_kept()
+            ahead = f"they are not kept: {why}" if why else "`pagraph warmup` compiles ahead"
+            notes.append(
+                "kernels: loaded, or compiled, once in a process; no other time includes it, and "
+                f"{ahead}"
+            )
         return notes + _others_note(self.others)
 
     @property
