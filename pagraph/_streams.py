@@ -16,6 +16,7 @@ def print_notice(line: object) -> None:
     # A program may have put any object in its place.
     with contextlib.suppress(Exception):
         sys.stderr.write(f"{line}\n")
+        sys.stderr.flush()  # it may be buffered, in a process that ends without more ado
 
 
 def say_past_replacement(text: str) -> None:

@@ -268,8 +268,8 @@ def _cores(found: Diagnosis) -> dict[str, str]:
     load = os.getloadavg()[0]
     if load > usable and "OMP_WAIT_POLICY" not in os.environ:
         found.findings.append(
-            f"{usable} usable cores are busy (load average {load:.1f}), and torch's waiting threads "
-            "take what is left: set OMP_WAIT_POLICY=passive"
+            f"{usable} usable cores are busy (load average {load:.1f}), and torch's waiting "
+            "threads take what is left: set OMP_WAIT_POLICY=passive"
         )
     facts = {
         "cores": f"{os.cpu_count()}, {usable} of them usable by this process",
