@@ -8,7 +8,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tiers import examples
+from tiers import examples, pairs
 from typed_csc import typed_csc
 
 from pagraph import CSC, Graph, Loader, NeighborSampler
@@ -232,9 +232,7 @@ NEGATIVES = [None, UniformNegatives(2), GlobalUniformNegatives(1)]
 
 
 @pytest.mark.every
-@pytest.mark.parametrize("negatives", NEGATIVES, ids=["none", "per source", "global"])
-@pytest.mark.parametrize("typed", [False, True], ids=["one type", "several types"])
-@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize(*pairs(negatives=NEGATIVES, typed=[False, True], workers=[0, 2]), ids=repr)
 def test_sampled_on_an_accelerator(negatives, typed, workers):
     pytest.importorskip("triton")
     graph = typed_graph() if typed else plain_graph()

@@ -1,11 +1,12 @@
 """The first tier of the tests holds every promise, and what it leaves out is what markers say."""
 
 import ast
+import itertools
 import re
 from pathlib import Path
 
 import pytest
-from tiers import SECOND_TIER, examples, in_second_tier, is_all_second_tier
+from tiers import SECOND_TIER, examples, in_second_tier, is_all_second_tier, pairs
 
 ROOT = Path(__file__).resolve().parent.parent
 DESIGN = ROOT / "docs" / "design.md"
@@ -103,3 +104,13 @@ def test_a_module_that_is_marked_is_not_imported_for_the_first_tier(mark, is_sec
 def test_fewer_examples_are_drawn_in_the_first_tier(request):
     share = {"first": 5, "all": 1}[request.config.getoption("--tier")]
     assert examples(200) == 200 // share and examples(1) >= 1
+
+
+def test_pairs_hold_any_two_values_together():
+    settings = {"a": [1, 2, 3, 4], "b": [{}, {"c": 5}], "c": [False, True], "d": [None, "e"]}
+    names, cases = pairs(**settings)
+    assert names == list(settings) and cases[0] == (1, {}, False, None)
+    assert len(cases) == 8 and cases == pairs(**settings)[1]
+    for (one, values), (two, others) in itertools.combinations(enumerate(settings.values()), 2):
+        for value, other in itertools.product(values, others):
+            assert any(case[one] == value and case[two] == other for case in cases)

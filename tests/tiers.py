@@ -4,6 +4,7 @@
 one of :data:`SECOND_TIER`.
 """
 
+import itertools
 import re
 
 import hypothesis
@@ -35,6 +36,25 @@ hypothesis.settings.register_profile("first", deadline=None, max_examples=20)
 def examples(count: int) -> int:
     """How many examples Hypothesis draws, of ``count`` in the second tier."""
     return max(5, count * hypothesis.settings.default.max_examples // 100)
+
+
+def pairs(**settings) -> tuple[list[str], list[tuple]]:
+    """What ``parametrize`` takes, where any two values of two settings are in a case together.
+
+    Each setting is a list of its values. The cases are the same each time, and far fewer than the
+    product's; the first holds the first value of each setting.
+    """
+    left = list(itertools.product(*(range(len(values)) for values in settings.values())))
+    chosen, seen = [], set()
+    while new := max((set(_pairs_in(case)) - seen for case in left), key=len):
+        case = next(case for case in left if new.issubset(_pairs_in(case)))
+        chosen.append(tuple(map(list.__getitem__, settings.values(), case)))
+        seen |= new
+    return list(settings), chosen
+
+
+def _pairs_in(case: tuple) -> list:
+    return list(itertools.combinations(enumerate(case), 2))
 
 
 def is_all_second_tier(text: str) -> bool:

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from recording_accelerator import RecordingAccelerator, memory_of
 from stream_races import RaceDetector, Watch
+from tiers import pairs
 
 from pagraph.accelerator import HostAccelerator
 from pagraph.errors import MissingDependencyError
@@ -67,10 +68,14 @@ def assert_all_same(loader, others, epochs=2):
 
 
 @pytest.mark.every
-@pytest.mark.parametrize("fanouts", [(3, 2), (-1, 2), (20,)])
-@pytest.mark.parametrize("replace", [False, True])
-@pytest.mark.parametrize("edge_dir", ["in", "out"])
-@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize(
+    *pairs(
+        fanouts=[(3, 2), (-1, 2), (20,)],
+        replace=[False, True],
+        edge_dir=["in", "out"],
+        workers=[0, 2],
+    )
+)
 def test_batches_are_those_of_the_cpu(device, fanouts, replace, edge_dir, workers):
     idtype = torch.int32 if replace else torch.int64
     graph = make_graph(n=90, m=700, idtype=idtype)
@@ -97,8 +102,8 @@ def test_batches_are_those_of_the_cpu(device, fanouts, replace, edge_dir, worker
 )
 def test_any_graph(edges, fanouts, replace, seeds):
     """Isolated vertices, self-loops and parallel edges."""
-    n, pairs = edges
-    src, dst = torch.tensor(pairs, dtype=torch.int64).reshape(-1, 2).T
+    n, ends = edges
+    src, dst = torch.tensor(ends, dtype=torch.int64).reshape(-1, 2).T
     graph = dgl.graph((src, dst), num_nodes=n)
     for name in ("feat", "wide", "label"):
         graph.ndata[name] = torch.randn(n, 2)
@@ -187,8 +192,8 @@ def test_links(device, exclude):
     there = made(graph, sampler)
     for batch, other in zip(there, made(graph, sampler, "cpu"), strict=True):
         assert bits((batch[0], batch[0], batch[3])) == bits((other[0], other[0], other[3]))
-        for pairs, expected in zip(batch[1:3], other[1:3], strict=True):
-            assert torch.equal(torch.stack(pairs.edges()), torch.stack(expected.edges()))
+        for found, expected in zip(batch[1:3], other[1:3], strict=True):
+            assert torch.equal(torch.stack(found.edges()), torch.stack(expected.edges()))
         for rows, wanted in zip(rows_of(batch[3]), rows_of(other[3]), strict=True):
             assert torch.equal(rows, wanted)
     assert ("sampling" in there.stats.total.device_seconds) == (exclude is None)

@@ -8,8 +8,9 @@ import weakref
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiers import examples, pairs
 
 import pagraph.engine.engine as engine
 from pagraph import Graph, Loader, NeighborSampler
@@ -21,10 +22,9 @@ from pagraph.graph.mapped import map_npy
 from pagraph.system.buffers import BufferPool
 
 NUM_NODES, NUM_EDGES, WIDTH = 6000, 40_000, 64
-WAYS = [pytest.param(False, id="pages"), pytest.param(True, id="rows")]
 
 
-@pytest.fixture(params=WAYS)
+@pytest.fixture(params=[False, True], ids=["pages", "rows"])
 def holds_rows(request, monkeypatch):
     """Files that fit into memory keep their pages there; of larger ones rows are copied."""
     monkeypatch.setattr(engine, "MAPPED_SHARE", 0.0 if request.param else 0.5)
@@ -66,8 +66,10 @@ def bits(batches):
 
 
 @pytest.mark.every
-@pytest.mark.parametrize("prefetch", [0, 3])
-@pytest.mark.parametrize("lookahead", [1, 3, 64, "auto"])
+@pytest.mark.parametrize(
+    *pairs(lookahead=[1, 3, 64, "auto"], prefetch=[0, 3], holds_rows=[False, True]),
+    indirect=["holds_rows"],
+)
 def test_batches_are_those_without(graph, values, cold_file, holds_rows, lookahead, prefetch):
     expected = [bits(epoch) for epoch in [list(make(graph, torch.from_numpy(values)))]]
     loader = make(graph, map_npy(cold_file("feat", values)), lookahead=lookahead, prefetch=prefetch)
@@ -90,8 +92,10 @@ def test_batches_on_an_accelerator_are_those_without(graph, values, cold_file, h
 
 
 @pytest.mark.every
-@pytest.mark.parametrize("form", ["float16", "bfloat16", "int8"])
-@pytest.mark.parametrize("cache", [0, 0.2])
+@pytest.mark.parametrize(
+    *pairs(form=["float16", "bfloat16", "int8"], cache=[0, 0.2], holds_rows=[False, True]),
+    indirect=["holds_rows"],
+)
 def test_rows_in_fewer_bytes_are_widened(graph, values, cold_file, holds_rows, form, cache):
     narrow = NarrowRows.of(torch.from_numpy(values), form)
     expected = bits(make(graph, narrow.materialize()))
@@ -107,8 +111,14 @@ def test_rows_in_fewer_bytes_are_widened(graph, values, cold_file, holds_rows, f
 
 
 @pytest.mark.every
-@pytest.mark.parametrize("cache", ["100KB", 0.2, 1.0])
-@pytest.mark.parametrize("cache_dtype", [None, "float16", "bfloat16"])
+@pytest.mark.parametrize(
+    *pairs(
+        cache=["100KB", 0.2, 1.0],
+        cache_dtype=[None, "float16", "bfloat16"],
+        holds_rows=[False, True],
+    ),
+    indirect=["holds_rows"],
+)
 def test_a_cache_grows_from_what_is_read(graph, values, cold_file, holds_rows, cache, cache_dtype):
     options = {"cache": cache, "cache_dtype": cache_dtype, "cache_policy": "degree"}
     memory = make(graph, map_npy(cold_file("first", values)), lookahead=0, **options)
@@ -219,6 +229,7 @@ def test_a_warm_file_is_read_as_it_is(graph, values, cold_file, monkeypatch):
 
 
 @pytest.mark.many
+@settings(max_examples=examples(40))
 @given(st.data())
 def test_windows_have_the_rows(tmp_path_factory, data):
     rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
