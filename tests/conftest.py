@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 import quick_interpreter
 import torch
-from fresh_processes import HANGING, cpu_seconds
+from fresh_processes import HANGING, OF_CUDA, cpu_seconds
 from tiers import EVERY, SECOND_TIER, in_second_tier, is_all_second_tier
 
 
@@ -246,8 +246,8 @@ _GROUPS = Path("/sys/fs/cgroup/memory")
 
 @pytest.fixture
 def in_group():
-    """Runs a command in a control group of so many bytes; returns what it wrote. Skips where none
-    can be made."""
+    """Runs a command with ``--memory`` of so many MiB in a control group a quarter above it, which
+    would end it; returns what it wrote. Skips where no group can be made."""
     group = _GROUPS / f"pagraph-{uuid.uuid4().hex}"
     try:
         group.mkdir()
@@ -255,7 +255,10 @@ def in_group():
     except OSError as error:
         pytest.skip(f"needs a memory control group of version 1: {error}")
 
-    def run(limit, *command):
+    def run(mebibytes, *command):
+        mebibytes += OF_CUDA
+        limit = mebibytes * 2**20 * 5 // 4
+        command = [*command, "--memory", f"{mebibytes}MiB"]
         (group / "memory.limit_in_bytes").write_text(str(limit))
         enter = f'echo $$ > {group}/cgroup.procs && exec "$@"'
         done = subprocess.run(

@@ -22,10 +22,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
+
 HERE = Path(__file__).parent
 
 HANGING = 1500.0
 """Seconds after which what a test waits for hangs: 20 times the longest on a quiet machine."""
+
+OF_CUDA = 0 if torch.version.cuda is None else 128
+"""MiB to add to the memory of a process: what torch built for CUDA holds (95 MiB) and its share."""
 
 
 def forked_python() -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 import duckdb
 import numpy as np
 import pytest
-from fresh_processes import HANGING, forked_python
+from fresh_processes import HANGING, OF_CUDA, forked_python
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiers import examples
@@ -272,12 +272,11 @@ def test_memory_does_not_grow_with_the_edges(tmp_path):
     code = """
 import resource, sys
 from pagraph.datasets import rmat
-rmat(10, out=sys.argv[1] + "warm", memory="320MiB")
+rmat(10, out=sys.argv[1] + "warm", memory=sys.argv[2])
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-rmat(21, num_features=32, feature_dtype="float16", out=sys.argv[1] + "g", memory="320MiB")
+rmat(21, num_features=32, feature_dtype="float16", out=sys.argv[1] + "g", memory=sys.argv[2])
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 """
-    done = subprocess.run(
-        [sys.executable, "-c", code, f"{tmp_path}/"], capture_output=True, text=True, check=True
-    )
+    command = [sys.executable, "-c", code, f"{tmp_path}/", f"{320 + OF_CUDA}MiB"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert int(done.stdout) < 400 * 1024  # with mapped pages; in memory: 1 GiB

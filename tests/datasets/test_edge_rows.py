@@ -214,7 +214,7 @@ SEPARATORS = st.sampled_from([" ", "\t", ",", ";", " , ", "  ", " ;", "\t ", ",,
 
 
 @pytest.mark.many
-@settings(max_examples=examples(400), deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.data(), st.booleans())
 def test_duckdb_reads_what_is_read_line_by_line(tmp_path_factory, data, weighted):
     usual = data.draw(SEPARATORS)
@@ -318,7 +318,7 @@ ODD = st.sampled_from(
 
 
 @pytest.mark.many
-@settings(max_examples=examples(300), deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.data())
 def test_plain_numbers_are_those_line_by_line(tmp_path_factory, data):
     separator = data.draw(st.sampled_from([",", ";", "\t", " "]))

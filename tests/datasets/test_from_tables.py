@@ -112,7 +112,7 @@ def check_shop(graph, shop):
 
 
 @pytest.mark.many
-@settings(max_examples=examples(60))
+@settings(max_examples=examples(30))
 @given(shops())
 def test_any_tables(shop):
     check_shop(Graph.from_tables(frames_of(shop), keys=KEYS), shop)

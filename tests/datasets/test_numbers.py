@@ -10,7 +10,7 @@ import scipy.sparse
 import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from tiers import examples
+from tiers import examples, pairs
 
 from pagraph import FormatError, Graph
 from pagraph.datasets import edge_text, import_graph, numbers, read_graph, text_blocks, write_graph
@@ -150,10 +150,9 @@ READERS = [of_duckdb, of_lines, of_third_fields, of_words, of_parquet, of_konect
 
 
 @pytest.mark.every
-@pytest.mark.parametrize("make", READERS)
-@pytest.mark.parametrize(("column", "dtype"), COLUMNS)
-@pytest.mark.parametrize("block_bytes", [20, 2**20])
-def test_weights(make, column, dtype, block_bytes, tmp_path, monkeypatch):
+@pytest.mark.parametrize(*pairs(make=READERS, case=COLUMNS, block_bytes=[20, 2**20]))
+def test_weights(make, case, block_bytes, tmp_path, monkeypatch):
+    column, dtype = case
     path, options = make(tmp_path, column, "w", monkeypatch)
     monkeypatch.setattr(text_blocks, "_BLOCK_BYTES", block_bytes)
     monkeypatch.setattr(numbers, "_BLOCK_ROWS", 2)

@@ -13,7 +13,6 @@ from pagraph import FormatError
 from pagraph.datasets import arrays as readers
 from pagraph.datasets import edge_sort, import_graph, ogb_graph, read_graph, write_graph
 
-MIB = 2**20
 NODES, EDGES = 90, 700
 TYPES = {"author": 40, "paper": 90, "field": 5}
 RELATIONS = [("author", "writes", "paper"), ("paper", "cites", "paper"), ("paper", "has", "field")]
@@ -184,7 +183,7 @@ def test_a_folder_larger_than_the_memory(in_group, tmp_path):
     # 0.8 GB of arrays, in two halves of which neither fits.
     subprocess.run([forked_python(), "-c", LARGE, tmp_path / "o"], check=True)
     command = [sys.executable, "-m", "pagraph", "import", tmp_path / "o", tmp_path / "g"]
-    in_group(400 * MIB, *command, "--memory", "320MiB")
+    in_group(320, *command)
     whole = read_graph(tmp_path / "o")
     write_graph(whole, tmp_path / "memory", origin={"source": "o"})
     same_folders(tmp_path / "memory", tmp_path / "g")
