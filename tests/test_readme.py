@@ -77,7 +77,7 @@ def run_console(line: str, folder: Path) -> str:
     as a test can."""
     program, *arguments = shlex.split(line)
     if program == "pagraph" and arguments[0] == "run":  # ends its process as the script does
-        return run([sys.executable, "-m", "pagraph", *arguments], folder)
+        return run([forked_python(), "-m", "pagraph", *arguments], folder)
     if program == "pagraph":
         return run_pagraph(arguments)
     if program == "python" and arguments[0].endswith(".py"):
