@@ -6,6 +6,7 @@ What cannot run here, or is a part of a script, stands in blocks of other langua
 """
 
 import json
+import os
 import re
 import shlex
 import shutil
@@ -58,7 +59,14 @@ def prose(page: Path) -> str:
 
 
 def run(command: list[str], folder: Path) -> str:
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=HANGING)
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=HANGING,
+        env=os.environ | {"PYTHON_EXEC": forked_python()},  # of the processes that torchrun starts
+    )
     assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
     return done.stdout
 
