@@ -110,7 +110,12 @@ PYG = [
     Example("pyg_blocks.py", ("--epochs", "3"), least=0.8),
     Example("hetero_loader.py", ("--epochs", "3"), least=0.75, says="author/feat"),
     Example(
-        "hetero_links.py", ("--epochs", "4"), "test AUC", 0.66, says="author/feat", spawns=True
+        "hetero_links.py",
+        ("--epochs", "3", "--hidden", "32"),
+        "test AUC",
+        0.66,
+        says="author/feat",
+        spawns=True,
     ),
     Example("pyg_relational.py", least=0.81),
     Example("database.py", says="orders / user_id / users", needs="adbc_driver_sqlite"),

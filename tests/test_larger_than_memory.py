@@ -1,9 +1,11 @@
 """The benchmark of graphs larger than memory, at a size that takes seconds, and what it measures
 with."""
 
+import functools
 import importlib
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -92,8 +94,18 @@ def test_small_run(found, tmp_path, monkeypatch):
     driver, runs = found("larger_than_memory"), found("disk_runs")
     sizes = {"scale": 15, "width": 64, "batches": 3, "structure_scale": 14, "rounds": 1}
     monkeypatch.setattr(driver, "QUICK", runs.Settings(**sizes, structure_limit=2 << 30))
-    # Of the processes that write graphs; those that are measured remain real ones.
+    # Of the processes that write graphs or count; those that are measured remain real ones.
     monkeypatch.setattr(sys, "executable", forked_python())
+    work = runs.Bench.work
+
+    def counting(bench, contender, *arguments, **options):
+        if contender.name == "count":
+            contender = replace(contender, python=forked_python())
+        return work(bench, contender, *arguments, **options)
+
+    monkeypatch.setattr(runs.Bench, "work", counting)
+    short = functools.partial(runs.random_reads, seconds=0.2)
+    monkeypatch.setattr(runs, "random_reads", short)
     command = ["larger_than_memory.py", "--folder", str(tmp_path), "--rows", "sampling", "features"]
     monkeypatch.setattr(sys, "argv", [*command, "--out", str(tmp_path / "out")])
     driver.main()

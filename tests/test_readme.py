@@ -6,11 +6,11 @@ What cannot run here, or is a part of a script, stands in blocks of other langua
 """
 
 import json
+import os
 import re
 import shlex
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -58,7 +58,14 @@ def prose(page: Path) -> str:
 
 
 def run(command: list[str], folder: Path) -> str:
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=HANGING)
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=HANGING,
+        env=os.environ | {"PYTHON_EXEC": forked_python()},  # of the processes that torchrun starts
+    )
     assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
     return done.stdout
 
@@ -77,7 +84,7 @@ def run_console(line: str, folder: Path) -> str:
     as a test can."""
     program, *arguments = shlex.split(line)
     if program == "pagraph" and arguments[0] == "run":  # ends its process as the script does
-        return run([sys.executable, "-m", "pagraph", *arguments], folder)
+        return run([forked_python(), "-m", "pagraph", *arguments], folder)
     if program == "pagraph":
         return run_pagraph(arguments)
     if program == "python" and arguments[0].endswith(".py"):

@@ -215,6 +215,11 @@ class TestRelabel:
             ('"', "Zoë"),
         ]
 
+    def test_the_line_of_a_quotation_mark_that_is_not_closed(self, write):
+        text = 'source,target,note\n# "a\n0,1,"a"\n\n2,3,b\n4,5,"a, b"\n6,7,"c\n8,9,d"\n'
+        with pytest.raises(FormatError, match="line 7 must close the quotation mark"):
+            read_edge_list(write(text))
+
     def test_a_single_line_of_words_is_no_header(self, write):
         assert words(read_edge_list(write("alice bob\n"), relabel=True)) == ["alice", "bob"]
 

@@ -11,7 +11,7 @@ import textwrap
 import time
 
 import pytest
-from fresh_processes import HANGING
+from fresh_processes import HANGING, bare_python, forked_python
 from watching import DATA, alone, run
 
 pytestmark = pytest.mark.processes
@@ -327,6 +327,9 @@ class TestBothWays:
 @needs_pyg
 @pytest.mark.processes
 class TestLoaders:
+    """Most in forked processes, where PyG is imported already. In the first one the hook is there
+    before it, and the last one is about the end of an interpreter."""
+
     def test_whichever_way_they_are_imported_made_and_left(self, tmp_path):
         """Names bound before, by a library and in a function; a loader made in a thread, in a
         forked process, never read, broken off, a thousand; pagraph imported by the script too; the
@@ -389,7 +392,10 @@ class TestLoaders:
 
     def test_outputs(self, tmp_path):
         told = run(
-            tmp_path, "--report", "page.html", "--timeline", "t.json", "script.py", text=READS
+            tmp_path,
+            *("--report", "page.html", "--timeline", "t.json", "script.py"),
+            text=READS,
+            program=forked_python(),
         )
         assert told.returncode == 0, told.stderr
         page = (tmp_path / "page.html").read_text()
@@ -400,7 +406,8 @@ class TestLoaders:
 
     def test_both_ways(self, tmp_path):
         text = f"{DATA}\nfrom torch_geometric.loader import RandomNodeLoader\nlist(RandomNodeLoader(data, 4))\n"
-        told = run(tmp_path, "--compare", "1", "--report", "page.html", "script.py", text=text)
+        options = ("--compare", "1", "--report", "page.html")
+        told = run(tmp_path, *options, "script.py", text=text, program=forked_python())
         assert told.returncode == 0, told.stderr
         assert told.stderr.count("pagraph run: script.py") == 2
         assert "medians of 1 runs each way" in told.stderr
@@ -408,13 +415,14 @@ class TestLoaders:
 
     def test_both_ways_where_theirs_cannot_run(self, tmp_path):
         text = f"{READS.replace('list(', LACKS)}\n"
-        told = run(tmp_path, "--theirs", "script.py", text=text)
+        told = run(tmp_path, "--theirs", "script.py", text=text, program=forked_python())
         assert told.returncode == 0, told.stderr
         (line,) = told.numbers["lines"]
         assert (line["ran"], line["batches"]) == ("pagraph", 4)
         lacks = "its own cannot run here without pyg-lib or torch-sparse"
         assert lacks in told.stderr and "loaders where its own cannot run here" in told.stderr
-        told = run(tmp_path, "--compare", "2", "--report", "page.html", "script.py")
+        options = ("--compare", "2", "--report", "page.html")
+        told = run(tmp_path, *options, "script.py", program=forked_python())
         assert told.returncode == 0, told.stderr
         # One that finds out, two of ours, and the median of these.
         assert told.stderr.count("pagraph run: script.py") == 4
@@ -424,7 +432,7 @@ class TestLoaders:
 
     def test_what_was_seen_is_told_though_it_cannot_say_it_itself(self, tmp_path):
         text = f"{READS}\nimport os, time\ntime.sleep(1.1)\nlist(NeighborLoader(data, [3]))\nos._exit(9)\n"
-        told = run(tmp_path, "script.py", text=text)
+        told = run(tmp_path, "script.py", text=text, program=forked_python())
         assert told.returncode == 9
         # Written once a second: the first loader at the least.
         assert told.numbers["lines"][0]["batches"] == 4
@@ -445,7 +453,7 @@ class TestLoaders:
                     assert process.exitcode == 0
             """
         )
-        told = run(tmp_path, "script.py", text=text)
+        told = run(tmp_path, "script.py", text=text, program=forked_python())
         assert told.returncode == 0, told.stderr
         (line,) = told.numbers["lines"]
         assert (line["ran"], line["epochs"], line["batches"]) == ("pagraph", 3, 12)
@@ -461,10 +469,15 @@ class TestLoaders:
             """
         )
         (tmp_path / "script.py").write_text(text)
-        command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+        command = [forked_python(), "-m", "torch.distributed.run", "--standalone"]
         command += ["--nproc_per_node=2", "-m", "pagraph", "run", "script.py"]
         done = subprocess.run(
-            command, cwd=tmp_path, capture_output=True, text=True, timeout=HANGING
+            command,
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=HANGING,
+            env=os.environ | {"PYTHON_EXEC": forked_python()},
         )
         assert done.returncode == 0, done.stderr
         assert done.stderr.count("pagraph run: script.py") == 1
@@ -510,7 +523,7 @@ def test_dgl_imports_where_its_graphbolt_does_not_fit(tmp_path):
         """
     )
     for options, ran in (([], "pagraph"), (["--theirs"], "their own")):
-        told = run(tmp_path, *options, "script.py", text=text)
+        told = run(tmp_path, *options, "script.py", text=text, program=bare_python())
         assert told.returncode == 0, told.stderr
         (line,) = told.numbers["lines"]
         assert (line["kind"], line["ran"], line["batches"]) == ("DataLoader", ran, 4)

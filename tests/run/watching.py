@@ -20,6 +20,12 @@ from torch_geometric.data import Data
 torch.manual_seed(0)
 data = Data(x=torch.randn(100, 4), edge_index=torch.randint(0, 100, (2, 500)))
 """
+COMPARES = """
+import sys
+sys.executable = sys.argv.pop(1)
+from pagraph.cli import main
+main()
+"""
 
 
 @contextmanager
@@ -54,15 +60,19 @@ def small_data():
     return Data(x=torch.randn(100, 4), edge_index=torch.randint(0, 100, (2, 500)))
 
 
-def run(folder, *arguments, text=None, python=(), timeout=HANGING, **environment):
+def run(folder, *arguments, text=None, python=(), program=None, timeout=HANGING, **environment):
     """``pagraph run ARGUMENTS`` in a folder, of a script with this text if there is one.
+
+    ``program`` stands for ``sys.executable``, here and in the runs of ``--compare``.
 
     Returns the finished process; its ``numbers`` are what it saw, None if it did not say.
     """
     if text is not None:
         (folder / "script.py").write_text(text)
     numbers = folder / "numbers.json"
-    command = [sys.executable, *python, "-m", "pagraph", "run", *map(str, arguments)]
+    command = [program or sys.executable, *python, "-m", "pagraph", "run", *map(str, arguments)]
+    if program and "--compare" in arguments:  # which imports nothing slow itself
+        command[: -len(arguments)] = [sys.executable, "-c", COMPARES, program, "run"]
     done = subprocess.run(
         command,
         cwd=folder,

@@ -1,5 +1,7 @@
 """Steps for which a GPU is too small."""
 
+import gc
+
 import pytest
 import torch
 
@@ -8,6 +10,13 @@ from pagraph.train import loop
 from pagraph.train.loop import repeated_with_room
 
 GPU = torch.device("cuda", 0)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _few_objects():
+    """Each repetition collects garbage, which takes seconds after many other tests."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

@@ -213,17 +213,16 @@ def folder(tmp_path_factory):
     path = tmp_path_factory.mktemp("runs")
     write_graph(community_graph(600, degree=4), path / "1")
     graph = Graph.open(path / "1")
-    for count in (2, 3):
-        part = partition_graph(graph, count, hops=2, method="hash")
-        uneven = replace(
-            part, parts=torch.where(torch.arange(len(part.parts)) % 5 > 0, 0, part.parts).int()
-        )
-        write_partition(uneven, path / str(count), source=path / "1")
+    part = partition_graph(graph, 3, hops=2, method="hash")
+    uneven = replace(
+        part, parts=torch.where(torch.arange(len(part.parts)) % 5 > 0, 0, part.parts).int()
+    )
+    write_partition(uneven, path / "3", source=path / "1")
     return path
 
 
 @pytest.mark.attack
-@pytest.mark.parametrize("count", [1, 2, 3])
+@pytest.mark.parametrize("count", [1, 3])
 def test_killed_in_the_middle_of_an_epoch(folder, tmp_path, count):
     """Processes of different machines, as it were: each writes its own file, and one of them is
     lost."""
