@@ -48,10 +48,11 @@ def spans(events, name=None):
 
 def stages_by_batch(events, epoch=0):
     """How often each batch went through each stage, but for the filling of caches, which is of no
-    batch."""
+    batch, and the loading of kernels, which any test before may have done."""
     stages = defaultdict(Counter)
     for span in spans(events):
-        if "batch" in span["args"] and span["args"]["epoch"] == epoch and span["name"] != "filling":
+        of_epoch = "batch" in span["args"] and span["args"]["epoch"] == epoch
+        if of_epoch and span["name"] not in ("filling", "kernels"):
             stages[span["args"]["batch"]][span["name"]] += 1
     return stages
 

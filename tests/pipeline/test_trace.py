@@ -65,7 +65,6 @@ def test_every_batch_has_its_stages_once_and_nothing_overlaps(tmp_path, workers,
         stages = stages_by_batch(events, epoch)
         assert sorted(stages) == list(range(7))
         for found in stages.values():
-            found.pop("kernels", None)  # of a first batch
             assert set(found) == STAGES
             assert set(found.values()) == {1}
     assert len(spans(events, "shuffling")) == 2
