@@ -19,10 +19,11 @@ from timelines import checked, counters, nanoseconds, spans, stages_by_batch
 
 from pagraph import Graph, Loader, NeighborSampler, _compiling
 from pagraph.accelerator import HostAccelerator
+from pagraph.cache import fields
 from pagraph.errors import FormatError, PipelineError
 from pagraph.profile import merge_traces
 from pagraph.stats import Tracer, read_trace
-from pagraph.stats.trace import EpochTrace
+from pagraph.stats.trace import EpochTrace, Tracing
 
 pytestmark = pytest.mark.usefixtures("no_threads_left")
 
@@ -117,6 +118,26 @@ def test_loads_of_kernels_are_inside_the_stages_that_wait_for_them(tmp_path, mon
                 assert load["args"] == span["args"]
                 inside.add(span["args"]["batch"])
     assert inside == set(range(7))
+
+
+def test_a_read_that_is_told_late_encloses_the_kernels_that_it_loaded(tmp_path, monkeypatch):
+    read_counted, tell = fields.read_counted, Tracing.read
+
+    def loading(*args, **kwargs):
+        with _compiling.loading():
+            time.sleep(0.01)
+        return read_counted(*args, **kwargs)
+
+    def late(*args, **kwargs):
+        time.sleep(0.005)
+        return tell(*args, **kwargs)
+
+    monkeypatch.setattr(fields, "read_counted", loading)
+    monkeypatch.setattr(Tracing, "read", late)
+    loader = make_loader(prefetch=0)
+    with loader.trace(tmp_path / "t.json"):
+        list(loader)
+    assert spans(checked(tmp_path / "t.json"), "kernels")
 
 
 def test_tracks(tmp_path, monkeypatch):
