@@ -102,5 +102,5 @@ def test_too_little_memory_for_words_is_refused(words, tmp_path):
     assert done.returncode == 2
     # What the process holds by itself decides which of both is said.
     said = " ".join(done.stderr.split())
-    assert "96 MiB for 6,000,000 rows with words as ids" in said or "edges sorted in" in said
+    assert "192 MiB for 6,000,000 rows with words as ids" in said or "edges sorted in" in said
     assert list(tmp_path.iterdir()) == []
