@@ -44,6 +44,11 @@ def bare_python() -> str:
     return _server()[1][0]
 
 
+def torchrun_environment() -> dict[str, str]:
+    """The environment in which the processes that torchrun starts are forks too."""
+    return {**os.environ, "PYTHON_EXEC": forked_python()}
+
+
 @functools.cache
 def _server() -> tuple[subprocess.Popen, list[str]]:
     """The server's process, and the programs: that of the bare one first."""

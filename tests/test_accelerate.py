@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from fresh_processes import HANGING, forked_python
+from fresh_processes import HANGING, forked_python, torchrun_environment
 
 pytest.importorskip("accelerate", reason="needs accelerate (pip install accelerate)")
 pytestmark = pytest.mark.clients
@@ -86,8 +86,8 @@ def script(face, folder, options):
 
 def run(folder, face, processes, **options):
     """What each process of the script saw."""
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
-    environment["PYTHON_EXEC"] = forked_python()  # of the processes that torchrun starts
+    environment = torchrun_environment()
+    environment |= {"PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
     command = [forked_python(), "-W", "ignore"]
     if processes > 1:
         command += ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={processes}"]

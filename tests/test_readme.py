@@ -6,7 +6,6 @@ What cannot run here, or is a part of a script, stands in blocks of other langua
 """
 
 import json
-import os
 import re
 import shlex
 import shutil
@@ -15,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from fresh_processes import HANGING, forked_python, run_script, run_text
+from fresh_processes import HANGING, forked_python, run_script, run_text, torchrun_environment
 from torch import Tensor
 
 import pagraph.datasets
@@ -58,14 +57,8 @@ def prose(page: Path) -> str:
 
 
 def run(command: list[str], folder: Path) -> str:
-    done = subprocess.run(
-        command,
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=HANGING,
-        env=os.environ | {"PYTHON_EXEC": forked_python()},  # of the processes that torchrun starts
-    )
+    options = {"cwd": folder, "env": torchrun_environment(), "timeout": HANGING}
+    done = subprocess.run(command, capture_output=True, text=True, **options)
     assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
     return done.stdout
 

@@ -11,7 +11,7 @@ import textwrap
 import time
 
 import pytest
-from fresh_processes import HANGING, bare_python, forked_python
+from fresh_processes import HANGING, bare_python, forked_python, torchrun_environment
 from watching import DATA, alone, run
 
 pytestmark = pytest.mark.processes
@@ -471,14 +471,8 @@ class TestLoaders:
         (tmp_path / "script.py").write_text(text)
         command = [forked_python(), "-m", "torch.distributed.run", "--standalone"]
         command += ["--nproc_per_node=2", "-m", "pagraph", "run", "script.py"]
-        done = subprocess.run(
-            command,
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            timeout=HANGING,
-            env=os.environ | {"PYTHON_EXEC": forked_python()},
-        )
+        options = {"cwd": tmp_path, "env": torchrun_environment(), "timeout": HANGING}
+        done = subprocess.run(command, capture_output=True, text=True, **options)
         assert done.returncode == 0, done.stderr
         assert done.stderr.count("pagraph run: script.py") == 1
         assert "This is rank 0 of 2" in done.stderr

@@ -15,7 +15,7 @@ from pathlib import Path
 # This is also run as a script, from its own folder.
 sys.path.append(str(Path(__file__).parents[1]))
 
-from fresh_processes import HANGING, ended, forked_python
+from fresh_processes import HANGING, ended, forked_python, torchrun_environment
 
 
 def program(arguments):
@@ -89,13 +89,11 @@ def environment():
 
     paths = [str(Path(pagraph.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
     path = os.pathsep.join(filter(None, paths))
-    # The processes that torchrun starts are forks too.
     return {
-        **os.environ,
+        **torchrun_environment(),
         "OMP_NUM_THREADS": "1",
         "OMP_WAIT_POLICY": "passive",
         "PYTHONPATH": path,
-        "PYTHON_EXEC": forked_python(),
         "PYTHONFAULTHANDLER": "1",
     }
 
