@@ -45,7 +45,7 @@ class BlockBuilder:
     def __init__(self, graph: Any, core: Graph, pools: BufferPools | None = None) -> None:
         self._graph = graph
         self._core = core
-        self._pools = pools if pools is not None else BufferPools(max_free=0)
+        self._pools = pools if pools is not None else BufferPools(batches=0)
         self._idtype = graph.idtype
         self._ntypes = list(graph.ntypes)
         self._etypes = list(graph.etypes)

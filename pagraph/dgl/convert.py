@@ -19,7 +19,7 @@ from ..graph.stored_rows import NarrowRows
 from ..sampling.block_sampler import ExcludedEdges
 from ..system.atomic import new_file
 from ..system.checks import StrPath
-from ..system.threads import ForkLock
+from ..system.threads import fork_lock
 from .deferred import NarrowColumn, frame_of, waiting_column
 from .graphbolt import import_dgl
 from .typing import NodeGraph
@@ -176,7 +176,7 @@ class WaitingGraph(dgl.DGLGraph):  # type: ignore[name-defined]
         self._make = make
         # Held while the structure is made, so that it is made once. It is a fork lock, because a
         # worker process may be forked meanwhile.
-        self._lock = ForkLock()
+        self._lock = fork_lock()
         self._counts = [core.csc_of(etype).num_edges for etype in outline.canonical_etypes]
         self._outline = self._structure = outline._graph
         counts = [outline.num_nodes(t) for t in outline.ntypes], self._counts

@@ -2,7 +2,7 @@
 
 from ..options.pipeline import PipelineOptions, parse_lookahead
 from .epochs import Epochs
-from .stage import SerialStage, Stage
+from ..system.stage import SerialStage, Stage
 from .steps import Steps
 
 __all__ = ["Epochs", "PipelineOptions", "SerialStage", "Stage", "Steps", "parse_lookahead"]

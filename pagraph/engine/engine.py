@@ -22,7 +22,7 @@ from ..stats.trace import Tracer
 from ..system.buffers import BufferPools
 from ..system.checks import StrPath
 from ..system.memory import host_available
-from ..system.threads import ForkLock, run_worker_init
+from ..system.threads import fork_lock, run_worker_init
 from ..system.units import shortened
 from .envelope import Envelope
 from .epochs import EpochIterator, Epochs
@@ -112,7 +112,7 @@ class Engine(Generic[T]):
         self.envelope: Envelope | None = None
         # Guards the set-up by the first two requests. Taken before the locks of planner and cache,
         # never under them. A fork lock, as forked workers may make requests.
-        self._request_lock = ForkLock()
+        self._request_lock = fork_lock()
         self._requests = 0
 
     @property

@@ -15,9 +15,9 @@ from ..stats.stats import EpochRecorder, LoaderStats
 from ..stats.trace import Tracing
 from ..system.checks import as_integer
 from .lookahead import LookedAhead
-from .stage import AheadStage, OwnReaderError, Relay, SerialStage, Stage
+from ..system.stage import AheadStage, OwnReaderError, Relay, SerialStage, Stage
 from .steps import FailedBatch, Fetched, Finish, Steps
-from .thread_use import ThreadUse
+from ..system.thread_use import ThreadUse
 
 if TYPE_CHECKING:
     from .program import Begun, DeviceProgram
@@ -171,7 +171,7 @@ class EpochIterator(Generic[T]):
         self._asked = False
         self._filling: Stage[Any, None] | SerialStage[Any, None] | None = None
         self._recorder = owner.stats.begin(plan.epoch, owner.tracing)
-        weakref.finalize(self, self._recorder.close).atexit = False
+        self._recorder.reader = weakref.ref(self)
         before = owner.steps.before_first_batch
         # Fills caches of a fixed size; the reader waits for it.
         if before is not None and begin < owner.end_of(plan):

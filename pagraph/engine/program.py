@@ -21,6 +21,7 @@ from ..errors import PipelineError
 from ..features.gpu.reachable import MOST_PARTS
 from ..features.padding import Padding
 from ..sampling.gpu.state import DAMAGED, lengths, words_of
+from ..system.threads import try_lock
 from ..system.units import bytes_text
 from .envelope import batch_bytes
 from .recording import DeviceFront, Front, Lane, Recording, SentFront, Wanted, sent_plan
@@ -292,10 +293,7 @@ class DeviceProgram:
         accelerator = self._accelerator
         has_lock: list[bool] = []
         try:
-            # Acquired and noted in one C call, between which no Ctrl-C can come: `finally` always
-            # knows whether it must release the lock.
-            has_lock.extend(map(self._lock.acquire, (False,)))
-            if not has_lock[0]:
+            if not try_lock(self._lock, has_lock):
                 return None
             now = self._now()
             if now is None:
@@ -352,7 +350,7 @@ class DeviceProgram:
             return None  # kernel by kernel, memory is freed first
         finally:
             # Nothing is called before this: Ctrl-C may come whenever a call returns.
-            if has_lock and has_lock[0]:
+            if has_lock:
                 self._lock.release()
             recorder.spent("sampling", begin)
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ..errors import FormatError
 from ..system.arrays import Array
-from ..system.threads import ForkLock
+from ..system.threads import fork_lock
 from .csc_pages import CSCPages, scattered
 from .mapped import MappedFile
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _INT32_MAX = 2**31 - 1
 # Guards the making of every CSC's _scattered. Held while files are mapped again, which takes the
 # lock of `mapped` and no other.
-_lock = ForkLock()
+_lock = fork_lock()
 # How often a CSC checks whether its files were changed. A check takes 5 us, a small batch 50 us.
 _CHECK_SECONDS = 0.05
 # `_page_starts` keeps the first edge of every block of this many rows: a page of int32 offsets.

@@ -19,7 +19,7 @@ from torch import Tensor
 from ..errors import FormatError
 from ..system.checks import StrPath
 from ..system.files import open_plain, read_npy_header
-from ..system.threads import ForkLock
+from ..system.threads import fork_lock
 
 # Reserve no swap for the pages that a private mapping might copy, so that files larger than memory
 # can be mapped. Python names the flag from 3.13 on. Its value is the same on x86-64 and ARM.
@@ -114,7 +114,7 @@ class MappedFile(mmap.mmap):
 
 
 _mapped: weakref.WeakSet[MappedFile] = weakref.WeakSet()
-_lock = ForkLock()  # guards _mapped; its holder takes no other
+_lock = fork_lock()  # guards _mapped; its holder takes no other
 
 
 def _identity(found: os.stat_result) -> tuple[int, ...]:

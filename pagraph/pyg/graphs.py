@@ -23,7 +23,7 @@ from ..graph.minibatch import plain_tensor
 from ..system.atomic import new_file
 from ..system.budget import check_fits
 from ..system.checks import StrPath, as_flag
-from ..system.threads import ForkLock
+from ..system.threads import fork_lock
 from ..system.torch_file import load_saved
 from .columns import FrameColumns, frames_of, import_frame, parts_of
 from .frames import is_frame
@@ -127,7 +127,7 @@ class _Conversions:
     def __init__(self) -> None:
         # Held while arrays are made, so that concurrent loaders make them once. A fork lock:
         # torch forks workers while other threads may convert.
-        self._lock = ForkLock()
+        self._lock = fork_lock()
         self._known: Any = WeakTensorKeyDictionary()
 
     def get(self, tensor: Tensor, counts: tuple[int, int], make: Callable[[Tensor], CSC]) -> CSC:
@@ -529,7 +529,7 @@ class WaitingEdges(Tensor):
     _csc: CSC
     _made: Tensor | None
     _seen: FieldVersion
-    _lock: ForkLock
+    _lock: threading.Lock
 
     @staticmethod
     def of(csc: CSC) -> WaitingEdges:
@@ -541,7 +541,7 @@ class WaitingEdges(Tensor):
         )
         edges._csc = csc
         edges._made = None
-        edges._lock = ForkLock()
+        edges._lock = fork_lock()
         return edges
 
     @property

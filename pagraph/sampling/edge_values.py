@@ -13,7 +13,7 @@ from torch import Tensor
 from ..graph.csc import CSC, check_range
 from ..graph.fields import FieldVersion
 from ..system.arrays import Array
-from ..system.threads import ForkLock
+from ..system.threads import fork_lock
 
 if TYPE_CHECKING:
     from ..graph.graph import EdgeType, Graph
@@ -33,7 +33,7 @@ class MadeOfFields(Generic[T]):
     """
 
     def __init__(self) -> None:
-        self._lock = ForkLock()
+        self._lock = fork_lock()
         self._versions: weakref.WeakKeyDictionary[CSC, _Versions[T]] = weakref.WeakKeyDictionary()
 
     def get(
@@ -55,7 +55,7 @@ class _Versions(Generic[T]):
     """Values derived for one CSC, the newest first."""
 
     def __init__(self) -> None:
-        self._lock = ForkLock()
+        self._lock = fork_lock()
         self._known: list[tuple[str, list[FieldVersion], T]] = []
 
     def get(self, kind: str, fields: Sequence[Tensor], make: Callable[[], T]) -> T:
@@ -189,7 +189,7 @@ class EdgeWeights:
             # Not a slice, which would keep the memory of all weights.
             self.values = weights.clone()
         self._indptr = (csc if self.kept is None else self.kept).indptr
-        self._lock = ForkLock()
+        self._lock = fork_lock()
         self._memo: dict[Any, Any] = {}
 
     @property

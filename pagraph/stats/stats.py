@@ -9,11 +9,12 @@ import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from .. import _compiling
 from ..system.tables import Table, Tabled
+from ..system.threads import fork_lock
 from .reads import RATE_NAMES, CacheStats, FieldStats, field_table, rate_cells
 from .trace import EpochTrace, Tracing
 
@@ -44,6 +45,8 @@ REQUESTS = -2
 # Seconds after which times count from a later event. CUDA returns elapsed milliseconds as a float
 # of 24 bits: over a minute its step is 4 microseconds, over an hour it would be 250.
 _LONG = 60.0
+# Epochs with figures of their own, 3 KB each: a loop may look at a first batch 100,000 times.
+_MOST_EPOCHS = 1000
 # Stretches to remember for each stage. A pair of events may settle late, but only by the batches in
 # flight, of which there are tens; more would make `_Covered.shift` slow.
 _MOST_SPANS = 256
@@ -336,6 +339,8 @@ class EpochRecorder:
         self._reads = reads
         self._reads_before = reads()
         self._reads_after: CacheStats | None = None
+        # The iterator, which may be dropped without being closed; see `LoaderStats`.
+        self.reader: Callable[[], object] | None = None
 
     @contextmanager
     def time(self, stage: str) -> Iterator[None]:
@@ -421,9 +426,15 @@ class EpochRecorder:
     def close(self) -> None:
         """Fix the field counters: later reads belong to other epochs."""
         self.trace.close()
-        # May be called twice: by the iterator's end and by the garbage collector.
-        if self._reads_after is None:
+        if self._reads_after is None:  # it may be called twice
             self._reads_after = self._reads()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the epoch is closed; closes it if its iterator was dropped."""
+        if self._reads_after is None and self.reader is not None and self.reader() is None:
+            self.close()
+        return self._reads_after is not None
 
     def snapshot(self) -> EpochStats:
         """The figures so far."""
@@ -444,7 +455,8 @@ class LoaderStats(Tabled):
     """A loader's figures: one entry of ``epochs`` each, and their ``total``.
 
     ``str()`` and notebooks show them as tables. Field counters belong to the loader: if two epochs
-    run at the same time, each counts the reads of both.
+    run at the same time, each counts the reads of both. Of epochs before the last 1,000 only the
+    total is kept.
     """
 
     def __init__(
@@ -452,7 +464,14 @@ class LoaderStats(Tabled):
     ) -> None:
         self._reads = reads
         self._accelerator = accelerator
-        self._recorders: list[EpochRecorder] = []
+        # Forked workers make requests. Re-entrant: the garbage collector may end a trace, which asks for statistics.
+        self._lock = fork_lock(threading.RLock)
+        self._recorders: deque[EpochRecorder] = deque()
+        # Those that were open when last looked at. That an iterator was dropped is seen here, before
+        # anything else is counted, and not in a callback of its end: Python drops Ctrl-C there.
+        self._open: list[EpochRecorder] = []
+        self._earlier = 0  # epochs that are only in `_sum`
+        self._sum: EpochStats | None = None
         # By process: a recorder's lock that a thread holds while the process forks is never free in
         # the child.
         self._requests: dict[int, EpochRecorder] = {}
@@ -460,12 +479,26 @@ class LoaderStats(Tabled):
     def begin(self, epoch: int, tracing: Tracing | None = None) -> EpochRecorder:
         """Begin recording an epoch; the epoch's iterator closes the recorder."""
         trace = EpochTrace(tracing or Tracing(), epoch)
-        self._recorders.append(EpochRecorder(epoch, self._reads, trace, self._accelerator))
-        return self._recorders[-1]
+        with self._lock:
+            self._close_dropped()
+            recorder = EpochRecorder(epoch, self._reads, trace, self._accelerator)
+            self._recorders.append(recorder)
+            self._open.append(recorder)
+            if len(self._recorders) > _MOST_EPOCHS and self._recorders[0].is_over:
+                oldest = self._recorders.popleft().snapshot()
+                self._sum = oldest if self._sum is None else _added([self._sum, oldest])
+                self._earlier += 1
+        return recorder
+
+    def _close_dropped(self) -> None:
+        """Close the epochs whose iterators were dropped; needs the lock."""
+        self._open = [recorder for recorder in self._open if not recorder.is_over]
 
     def requested(self, tracing: Tracing) -> EpochRecorder:
         """This process's recorder of the batches made on request; the engine calls it under a
         lock."""
+        with self._lock:
+            self._close_dropped()
         recorder = self._requests.get(os.getpid())
         if recorder is None:
             # Without reads: they are counted by loader, and epochs may run between requests.
@@ -476,13 +509,18 @@ class LoaderStats(Tabled):
 
     def settle(self) -> None:
         """Wait until everything that a device does for the epochs so far is counted."""
-        for recorder in list(self._recorders):  # another thread may begin an epoch meanwhile
+        for recorder in self._kept():
             recorder.settle()
 
     @property
     def epochs(self) -> list[EpochStats]:
-        """One entry for every epoch begun, in order."""
-        return [recorder.snapshot() for recorder in self._recorders]
+        """One entry for every epoch begun, in order; at most the last 1,000."""
+        return [recorder.snapshot() for recorder in self._kept()]
+
+    def _kept(self) -> list[EpochRecorder]:
+        with self._lock:
+            self._close_dropped()
+            return list(self._recorders)
 
     @property
     def requests(self) -> EpochStats | None:
@@ -494,16 +532,11 @@ class LoaderStats(Tabled):
     @property
     def total(self) -> EpochStats:
         """All epochs and requests added up."""
-        epochs = self._parts()
-        return EpochStats(
-            epoch=-1,
-            batches=sum(stats.batches for stats in epochs),
-            seconds=_sum(stats.seconds for stats in epochs),
-            counts=_sum(stats.counts for stats in epochs),
-            # Not the sum over epochs: epochs that overlap count the same reads.
-            reads=self._reads(),
-            device_seconds=_sum(stats.device_seconds for stats in epochs),
-        )
+        parts = self._parts()
+        if self._sum is not None:
+            parts.append(self._sum)
+        # Not the sum over epochs: epochs that overlap count the same reads.
+        return replace(_added(parts), reads=self._reads())
 
     def to_dict(self) -> dict[str, float]:
         """The numbers of :attr:`total`, see :meth:`EpochStats.to_dict`.
@@ -512,7 +545,7 @@ class LoaderStats(Tabled):
         """
         numbers = self.total.to_dict()
         del numbers["epoch"]
-        return {"epochs": len(self._recorders), **numbers}
+        return {"epochs": self._earlier + len(self._recorders), **numbers}
 
     __repr__ = Tabled.__str__
 
@@ -522,6 +555,18 @@ class LoaderStats(Tabled):
     def _parts(self) -> list[EpochStats]:
         requests = self.requests
         return self.epochs if requests is None else [*self.epochs, requests]
+
+
+def _added(parts: Sequence[EpochStats]) -> EpochStats:
+    """Epochs added up, without their reads."""
+    return EpochStats(
+        epoch=-1,
+        batches=sum(stats.batches for stats in parts),
+        seconds=_sum(stats.seconds for stats in parts),
+        counts=_sum(stats.counts for stats in parts),
+        reads=CacheStats(),
+        device_seconds=_sum(stats.device_seconds for stats in parts),
+    )
 
 
 def _sum(parts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:

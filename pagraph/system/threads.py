@@ -6,96 +6,64 @@ import os
 import random
 import threading
 import weakref
-from collections import deque
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeVar
-
-_T = TypeVar("_T")
-_R = TypeVar("_R")
+from typing import Any
 
 THREAD_NAME = "pagraph"
 """Name of the loader's threads, followed by their number."""
-
-AHEAD = 2
-"""Results of :func:`in_order` that wait for their turn, besides those that are worked on: else one
-slow item would stop the other workers."""
-
 
 def usable_cpus() -> int:
     """Processors that this process may run on."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def in_order(
-    run: Callable[[_T], _R],
-    items: Iterable[_T],
-    workers: int,
-    stopped: threading.Event | None = None,
-) -> Generator[_R]:
-    """Results of ``run`` in the order of ``items``; threads work at most :data:`AHEAD` results
-    ahead of the reader, and end when it does.
+def fork_lock(kind: Callable[[], Any] = threading.Lock) -> Any:
+    """A ``Lock`` or ``RLock`` that is free in a forked child, for what forked workers use too.
 
-    Args:
-        run: Called in a thread.
-        items: Taken in this thread.
-        workers: Number of threads.
-        stopped: Set when nobody reads on: the reader waits for calls that have begun.
-    """
-    waiting: deque[Future[_R]] = deque()
-    with ThreadPoolExecutor(workers) as pool:
-        try:
-            for item in items:
-                waiting.append(pool.submit(run, item))
-                if len(waiting) >= workers + AHEAD:
-                    yield waiting.popleft().result()
-            while waiting:
-                yield waiting.popleft().result()
-        finally:
-            # A reader that stops early, or an error: what has not begun need not be done.
-            for future in waiting:
-                future.cancel()
-            if stopped is not None:
-                stopped.set()
-
-
-class ForkLock:
-    """A lock that is free in a forked child, for what forked workers use too.
+    It is one of C, not a class of ours: in Python's own code Ctrl-C could come between the lock's
+    acquisition and the block of a ``with``, which then nobody releases.
 
     Do not fork while holding it. A child forked while another thread holds it sees that thread's
     work half done: so the guarded data must be valid at every point. Change one reference last.
     """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        _alive.add(self)
-
-    def acquire(self, *, blocking: bool = True) -> bool:
-        """Acquire the lock; returns whether it was acquired, as ``threading.Lock`` does."""
-        return self._lock.acquire(blocking)
-
-    def release(self) -> None:
-        """Release the lock."""
-        self._lock.release()
-
-    def __enter__(self) -> None:
-        self.acquire()
-
-    def __exit__(self, *error: object) -> None:
-        self.release()
+    lock = kind()
+    _fork_locks.add(lock)
+    return lock
 
 
-_alive: weakref.WeakSet[ForkLock] = weakref.WeakSet()
+_fork_locks: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 def _renew() -> None:
-    for lock in _alive:
-        lock._lock = threading.Lock()
+    for lock in _fork_locks:
+        lock._at_fork_reinit()
 
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_renew)
+
+
+def try_lock(lock: threading.Lock | threading.RLock, held: list[bool]) -> bool:
+    """Acquire a lock if it is free; returns whether it was.
+
+    For code that Ctrl-C may interrupt::
+
+        held: list[bool] = []
+        try:
+            if try_lock(lock, held):
+                ...
+        finally:
+            if held:
+                lock.release()
+
+    Args:
+        lock: Of C.
+        held: Empty; gets an item if the lock was free, in the same C call that acquires it. So
+            there is no moment at which the lock is held and ``held`` does not say so.
+    """
+    held.extend(filter(None, map(lock.acquire, (False,))))
+    return bool(held)
 
 
 _locks: weakref.WeakKeyDictionary[Any, threading.RLock] = weakref.WeakKeyDictionary()

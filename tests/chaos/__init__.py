@@ -25,6 +25,7 @@ PARTS = {
     "arguments": "one wrong argument in a valid call",
     "user_code": "exceptions in the user's functions",
     "threads": "forks, threads, interrupts and copies of loaders",
+    "interrupts": "Ctrl-C at every place where Python looks for it",
     "batches": "memory of endless epochs",
 }
 """Those that fork a process that has no threads yet come first."""

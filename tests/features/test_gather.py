@@ -54,7 +54,7 @@ def test_rows_of_any_few_bytes():
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_a_pool_lends_memory_of_every_dtype_and_shape(dtype):
-    pool = BufferPool(max_free=2)
+    pool = BufferPool(most=2)
     for shape in SHAPES:
         for _ in range(2):  # the second time recycled
             lent = pool.take((5, *shape), dtype)
@@ -103,7 +103,7 @@ def test_many_rows_which_are_written_past_the_caches(columns, shift):
 
 
 def test_recycled_memory_begins_with_a_cache_line():
-    pool = BufferPool(max_free=2)
+    pool = BufferPool(most=2)
     held = [pool.take((count, 3), torch.float32) for count in (1, 7, 50_000, 3_000_000)]
     assert [rows.data_ptr() % 64 for rows in held] == [0, 0, 0, 0]
 
