@@ -12,7 +12,7 @@ import pytest
 from fresh_processes import HANGING, forked_python
 
 from pagraph.engine import SerialStage, Stage
-from pagraph.engine.stage import AheadStage, Relay
+from pagraph.system.stage import AheadStage, Relay
 from pagraph.errors import PipelineError
 
 pytestmark = pytest.mark.usefixtures("no_threads_left")
