@@ -13,12 +13,12 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..system.stage import SerialStage, Stage
 from ..errors import PipelineError
 from ..stats.reads import ReadCounters
 from ..stats.stats import EpochRecorder, LoaderStats
 from ..system.budget import Budget
 from ..system.checks import as_integer
+from ..system.stage import SerialStage, Stage
 from .graphbolt import import_dgl
 from .remote import RemoteCache, RemoteField, check_policy, expected_reads, refuse_writes
 

@@ -14,10 +14,10 @@ from ..seeds.order import BatchOrder, EpochPlan
 from ..stats.stats import EpochRecorder, LoaderStats
 from ..stats.trace import Tracing
 from ..system.checks import as_integer
-from .lookahead import LookedAhead
 from ..system.stage import AheadStage, OwnReaderError, Relay, SerialStage, Stage
-from .steps import FailedBatch, Fetched, Finish, Steps
 from ..system.thread_use import ThreadUse
+from .lookahead import LookedAhead
+from .steps import FailedBatch, Fetched, Finish, Steps
 
 if TYPE_CHECKING:
     from .program import Begun, DeviceProgram

@@ -529,7 +529,7 @@ class WaitingEdges(Tensor):
     _csc: CSC
     _made: Tensor | None
     _seen: FieldVersion
-    _lock: threading.Lock
+    _lock: Any
 
     @staticmethod
     def of(csc: CSC) -> WaitingEdges:

@@ -361,9 +361,7 @@ class _Shared(Generic[S, T]):
     def start(self) -> None:
         """Start the threads; returns once they run, and have run ``on_start``."""
         self.threads = [
-            threading.Thread(
-                target=_worker, args=(self, i), name=f"{THREAD_NAME}-{i}", daemon=True
-            )
+            threading.Thread(target=_worker, args=(self, i), name=f"{THREAD_NAME}-{i}", daemon=True)
             for i in range(self.workers)
         ]
         # In a thread of its own: `Thread.start` waits at a Condition, and the new thread for its

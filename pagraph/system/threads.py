@@ -6,16 +6,58 @@ import os
 import random
 import threading
 import weakref
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
+
+_T = TypeVar("_T")
+_R = TypeVar("_R")
 
 THREAD_NAME = "pagraph"
 """Name of the loader's threads, followed by their number."""
 
+AHEAD = 2
+"""Results of :func:`in_order` that wait for their turn, besides those that are worked on: else one
+slow item would stop the other workers."""
+
+
 def usable_cpus() -> int:
     """Processors that this process may run on."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def in_order(
+    run: Callable[[_T], _R],
+    items: Iterable[_T],
+    workers: int,
+    stopped: threading.Event | None = None,
+) -> Generator[_R]:
+    """Results of ``run`` in the order of ``items``; threads work at most :data:`AHEAD` results
+    ahead of the reader, and end when it does.
+
+    Args:
+        run: Called in a thread.
+        items: Taken in this thread.
+        workers: Number of threads.
+        stopped: Set when nobody reads on: the reader waits for calls that have begun.
+    """
+    waiting: deque[Future[_R]] = deque()
+    with ThreadPoolExecutor(workers) as pool:
+        try:
+            for item in items:
+                waiting.append(pool.submit(run, item))
+                if len(waiting) >= workers + AHEAD:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            # A reader that stops early, or an error: what has not begun need not be done.
+            for future in waiting:
+                future.cancel()
+            if stopped is not None:
+                stopped.set()
 
 
 def fork_lock(kind: Callable[[], Any] = threading.Lock) -> Any:

@@ -29,5 +29,7 @@ PARTS = {
     "batches": "memory of endless epochs",
 }
 """Those that fork a process that has no threads yet come first."""
+ROUNDS = {"interrupts": 64}
+"""Parts of which so many trials are made, however long they take: each visits other places."""
 BOUNDS_CHECKED = {"hostile"}
 """Those in whose process numba checks every index."""

@@ -52,12 +52,14 @@ class Campaign:
         """End the last process."""
         self._worker.end()
 
-    def run(self, part: str, first: int, seconds: float, trials: int | None) -> Result:
-        """Trials from the case ``first`` on, until the time or their number is over, or too many
-        failed."""
+    def run(
+        self, part: str, first: int, seconds: float, trials: int | None, least: int = 0
+    ) -> Result:
+        """Trials from the case ``first`` on, until the time is over and ``least`` are made, or
+        ``trials`` are, or too many failed."""
         result, begin = Result(), time.monotonic()
         while (
-            time.monotonic() - begin < seconds
+            (time.monotonic() - begin < seconds or result.trials < least)
             and result.trials != trials
             and len(result.failures) < _MOST_FAILURES
         ):

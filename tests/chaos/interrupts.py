@@ -5,16 +5,18 @@ from __future__ import annotations
 import contextlib
 import dis
 import gc
+import random
 import sys
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
 import pagraph
 
+from . import ROUNDS
 from .loaders import LOADERS, check_no_threads, graph_of
 from .threads import epoch
 from .worker import Case
@@ -23,7 +25,9 @@ HOME = str(Path(pagraph.__file__).parent)
 LIBRARY = {contextlib.__file__, threading.__file__}
 """Modules of Python in which our code would hold a lock, or leave a block half entered."""
 
-_JUMP = dis.opmap["JUMP_BACKWARD"] if "JUMP_BACKWARD" in dis.opmap else None
+# Of Python 3.11 and newer.
+_JUMP = dis.opmap.get("JUMP_BACKWARD")
+_RESUME = dis.opmap.get("RESUME")
 
 Place = tuple[CodeType, int, str]
 """Code, offset of the instruction, and the event: ``call`` at a function's start or where a
@@ -57,7 +61,10 @@ class Interrupter:
         sys.settrace(None)
 
     def _profiled(self, frame: FrameType, event: str, _: Any) -> None:
-        if event in ("call", "c_return") and _is_ours(frame.f_code):
+        if not _is_ours(frame.f_code):
+            return
+        # What is thrown into a generator, as when it is dropped, is a call too, but no place.
+        if event == "c_return" or (event == "call" and _opcode(frame) == _RESUME):
             self._visit(frame, event)
 
     def _traced(self, frame: FrameType, event: str, _: Any) -> Any:
@@ -68,7 +75,7 @@ class Interrupter:
         return self._jumped
 
     def _jumped(self, frame: FrameType, event: str, _: Any) -> Any:
-        if event == "opcode" and frame.f_code.co_code[frame.f_lasti] == _JUMP:
+        if event == "opcode" and _opcode(frame) == _JUMP:
             self._visit(frame, "jump")
         return self._jumped
 
@@ -84,6 +91,10 @@ class Interrupter:
             sys.setprofile(None)
             sys.settrace(None)
             raise KeyboardInterrupt
+
+
+def _opcode(frame: FrameType) -> int:
+    return frame.f_code.co_code[frame.f_lasti]
 
 
 _jumping: dict[CodeType, bool] = {}
@@ -135,14 +146,6 @@ def interrupted(run: Any, place: Place, passed: int) -> bool:
     return False
 
 
-def chosen(places: dict[Place, int], rng: Any) -> Iterator[tuple[Place, int]]:
-    """Every place in a random order, each at a random one of its visits."""
-    order = sorted(places, key=name_of)
-    rng.shuffle(order)
-    for place in order:
-        yield place, rng.randrange(places[place])
-
-
 OPTIONS: list[dict[str, Any]] = [
     {"num_workers": 0, "prefetch": 0, "cache": 0.5},
     {"num_workers": 0, "prefetch": 0, "lookahead": 2},
@@ -150,22 +153,32 @@ OPTIONS: list[dict[str, Any]] = [
     {"num_workers": 2, "prefetch": 2, "cache": 0.5},
     {"num_workers": 2, "prefetch": 1, "lookahead": 2},
 ]
-WAYS = [
-    (kind, options) for options in OPTIONS for kind in ("core", "dgl", "pyg", "pyg links")
-]
-_PARTS = 8
-"""Trials in which a way's places are visited, an eighth in each."""
+KINDS = ("core", "dgl", "pyg", "pyg links")
 
 
 def trial(case: Case) -> None:
-    way, part = case.number % len(WAYS), case.number // len(WAYS) % _PARTS
-    attack = Attack(*WAYS[way], graph_of(case.samples))
-    case.done.append(str(WAYS[way]))
-    places = list(chosen(attack.places, case.rng))
-    for place, passed in places[part::_PARTS]:
-        case.done.append(f"{name_of(place)} after {passed} visits")
+    rounds, part = divmod(case.number, ROUNDS["interrupts"])
+    every = attacks(graph_of(case.samples), rounds)[part :: ROUNDS["interrupts"]]
+    for attack, place, passed in every:
+        case.done.append(f"{attack}: {name_of(place)} after {passed} visits")
         attack(place, passed)
-    case.figures["places"] = len(places[part::_PARTS])
+    case.figures["places"] = len(every)
+
+
+def attacks(graph: Any, rounds: int) -> list[tuple[Attack, Place, int]]:
+    """Each place once, with a loader that visits it, in a random order."""
+    ways = [Attack(kind, options, graph) for options in OPTIONS for kind in KINDS]
+    visitors: dict[Place, list[Attack]] = {}
+    for attack in ways:
+        for place in attack.places:
+            visitors.setdefault(place, []).append(attack)
+    rng = random.Random(rounds)
+    found = []
+    for place in sorted(visitors, key=name_of):
+        attack = rng.choice(visitors[place])
+        found.append((attack, place, rng.randrange(attack.places[place])))
+    rng.shuffle(found)
+    return found
 
 
 class Attack:
@@ -183,13 +196,16 @@ class Attack:
         self._passes = [epoch(reference) for _ in range(2)]
         self.places = places_of(lambda: _read(self._new()))
 
+    def __str__(self) -> str:
+        return f"{self._kind} {self._options}"
+
     def _new(self) -> Any:
         return LOADERS[self._kind](self._graph, **self._options)
 
     def __call__(self, place: Any, passed: int) -> None:
         """Interrupt a pass at a place, and look at what is left."""
         loader = self._new()
-        if not interrupted(lambda: _read(loader), place, passed):
+        if not interrupted(partial(_read, loader), place, passed):
             return
         loader.set_epoch(1)
         assert epoch(loader) == self._passes[1], "the next pass has other batches"

@@ -9,7 +9,7 @@ import time
 import pytest
 from fresh_processes import HANGING
 
-from pagraph.engine import Stage
+from pagraph.system.stage import Stage
 from pagraph.system.thread_use import ThreadUse
 
 pytestmark = pytest.mark.usefixtures("no_threads_left")
