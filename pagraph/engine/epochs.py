@@ -14,7 +14,7 @@ from ..seeds.order import BatchOrder, EpochPlan
 from ..stats.stats import EpochRecorder, LoaderStats
 from ..stats.trace import Tracing
 from ..system.checks import as_integer
-from ..system.stage import AheadStage, OwnReaderError, Relay, SerialStage, Stage
+from ..system.stage import AheadStage, OwnReaderError, Relay, SerialStage, Stage, end_dropped
 from ..system.thread_use import ThreadUse
 from .lookahead import LookedAhead
 from .steps import FailedBatch, Fetched, Finish, Steps
@@ -155,10 +155,11 @@ class Epochs(Generic[T]):
         return len(self) if plan.num_batches is None else plan.num_batches
 
     def close(self) -> None:
-        """End the newest epoch and its threads."""
+        """End the newest epoch, and the threads of all that were left."""
         current = None if self._current is None else self._current()
         if current is not None:
             current.close()
+        end_dropped()
 
 
 class EpochIterator(Generic[T]):
@@ -171,7 +172,7 @@ class EpochIterator(Generic[T]):
         self._asked = False
         self._filling: Stage[Any, None] | SerialStage[Any, None] | None = None
         self._recorder = owner.stats.begin(plan.epoch, owner.tracing)
-        self._recorder.reader = weakref.ref(self)
+        self._recorder.read_by(self)
         before = owner.steps.before_first_batch
         # Fills caches of a fixed size; the reader waits for it.
         if before is not None and begin < owner.end_of(plan):

@@ -6,10 +6,12 @@ import bisect
 import os
 import threading
 import time
+import weakref
 from collections import defaultdict, deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from .. import _compiling
@@ -339,8 +341,8 @@ class EpochRecorder:
         self._reads = reads
         self._reads_before = reads()
         self._reads_after: CacheStats | None = None
-        # The iterator, which may be dropped without being closed; see `LoaderStats`.
-        self.reader: Callable[[], object] | None = None
+        self._reader: Callable[[], object] | None = None
+        self._left: list[int] = []  # when the reader was dropped, by `time.perf_counter_ns`
 
     @contextmanager
     def time(self, stage: str) -> Iterator[None]:
@@ -423,16 +425,23 @@ class EpochRecorder:
             for name, value in counts.items():
                 self._counts[name] = self._counts.get(name, 0) + value
 
+    def read_by(self, iterator: object) -> None:
+        """Take the end of an iterator that is dropped for the epoch's; see :attr:`is_over`."""
+        # The callback is C, and only notes the time: Python drops Ctrl-C if it comes in a callback
+        # of its own. It calls `next(notes, reference)`.
+        notes = map(self._left.append, iter(time.perf_counter_ns, None))
+        self._reader = weakref.ref(iterator, partial(next, notes))
+
     def close(self) -> None:
         """Fix the field counters: later reads belong to other epochs."""
-        self.trace.close()
+        self.trace.close(self._left[0] if self._left else time.perf_counter_ns())
         if self._reads_after is None:  # it may be called twice
             self._reads_after = self._reads()
 
     @property
     def is_over(self) -> bool:
         """Whether the epoch is closed; closes it if its iterator was dropped."""
-        if self._reads_after is None and self.reader is not None and self.reader() is None:
+        if self._reads_after is None and self._left:
             self.close()
         return self._reads_after is not None
 

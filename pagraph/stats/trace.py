@@ -177,13 +177,13 @@ class EpochTrace:
             tracer.add("waiting", begin, end)
             log.computing = None
 
-    def close(self) -> None:
-        """End the pass. Takes no lock: the garbage collector may call it anywhere."""
+    def close(self, now: int) -> None:
+        """End the pass at a time of ``time.perf_counter_ns``."""
         tracer = self.tracing.tracer
         begun = self._pass
         # The serial differs if the pass was begun under an earlier trace.
         if tracer is not None and begun is not None and begun[0] == tracer.serial:
-            tracer.end_pass(begun[1])
+            tracer.end_pass(begun[1], now)
 
     def _number(self, tracer: Tracer) -> int:
         """The pass's number in ``tracer``; begins it there at the first call."""
@@ -340,14 +340,13 @@ class Tracer:
         if log.number >= 0 and next(self._events) < self._max_events:
             self._record.passes[log.number].delivered[log.batch] = counts
 
-    def end_pass(self, number: int) -> None:
-        """End a pass. Takes no lock: the garbage collector may call it anywhere."""
-        now = time.perf_counter_ns()
+    def end_pass(self, number: int, now: int) -> None:
+        """End a pass at a time of ``time.perf_counter_ns``."""
         ended = self._record.passes[number]
-        # The first end counts: an iterator that was closed is closed again when it is collected.
+        # The first end counts: an epoch may be closed twice.
         ended.end = ended.end or now
-        # Not self.log, which takes the record's lock to make one. The collector's thread may be
-        # another than the reader's; then the writer ends the computing at the pass's end.
+        # Not self.log, which takes the record's lock to make one. The thread may be another than
+        # the reader's; then the writer ends the computing at the pass's end.
         log = getattr(self._local, "log", None)
         if log is not None and log.computing is not None and log.computing[1] == number:
             self.end_computing(now)

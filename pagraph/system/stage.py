@@ -657,6 +657,18 @@ def _run(work: Callable[[S], T], item: S) -> T:
 _running: weakref.WeakSet[_Shared[Any, Any]] = weakref.WeakSet()
 
 
+def end_dropped() -> None:
+    """Wait until the threads of all stages that were dropped have ended."""
+    while dropped := [shared for shared in list(_running) if shared.stage() is None]:
+        for shared in dropped:
+            shared.stop()
+        for shared in dropped:
+            shared.join()
+            _running.discard(shared)
+        # One that another's source holds is only dropped now.
+        del dropped, shared
+
+
 @atexit.register
 def _end_all() -> None:
     """Join all threads: at exit none may be in a kernel or in torch."""
