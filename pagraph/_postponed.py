@@ -1,12 +1,16 @@
-"""Postponing signals and garbage collection for the whole process."""
+"""Postponing signals and garbage collection."""
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import gc
 import signal
+import sys
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from types import FrameType
 from typing import Any
 
 
@@ -50,3 +54,32 @@ def signals_later() -> Iterator[None]:
                 signal.signal(number, handler)
             for number, event in reversed(waiting.items()):
                 late.callback(handlers[number], *event)
+
+
+def finalizer(work: Callable[..., object]) -> Callable[..., None]:
+    """A finaliser that does ``work``, and after which Ctrl-C during it comes again.
+
+    Python only prints what is raised in a finaliser, which would lose the interrupt.
+    """
+
+    def run(*args: Any) -> None:
+        try:
+            work(*args)
+        except KeyboardInterrupt:
+            _thread.start_new_thread(_interrupt_after, (sys._getframe(),))
+
+    return run
+
+
+def _interrupt_after(callback: FrameType) -> None:
+    """Interrupt the main thread once it has left a function."""
+    main = threading.main_thread().ident
+    while callback in _frames_of(sys._current_frames().get(main or 0)):
+        time.sleep(0.001)
+    _thread.interrupt_main()
+
+
+def _frames_of(frame: FrameType | None) -> Iterator[FrameType]:
+    while frame is not None:
+        yield frame
+        frame = frame.f_back

@@ -13,6 +13,7 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from .._postponed import finalizer
 from ..errors import PipelineError
 from ..stats.reads import ReadCounters
 from ..stats.stats import EpochRecorder, LoaderStats
@@ -325,7 +326,7 @@ class _ReadAhead:
         # Replaces DGL's, which makes sampler processes drop the collate function: `_inner` does so.
         running = vars(self).get("_pass")
         if running is not None:
-            running.close()
+            finalizer(running.close)()
 
     def __len__(self) -> int:
         """Batches of a pass. (DGL's loaders have no length.)"""

@@ -267,6 +267,7 @@ class EpochIterator(Generic[T]):
                 self._filling = SerialStage(iter([work]), timed)
         if waits or self._filling.is_ready:
             next(self._filling)
+            self._filling.close()
             self._filling = None
             self._owner.first_step_done = True
 

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from .._postponed import finalizer
 from ..accelerator.accelerator import is_out_of_memory
 from ..errors import PipelineError
 from ..features.gpu.reachable import MOST_PARTS
@@ -87,7 +88,7 @@ class Begun:
 
     def __del__(self) -> None:
         if self.lanes and self.recording.pid == os.getpid():  # a forked child cannot use the device
-            self.close()
+            finalizer(self.close)()
 
 
 class Arrays(NamedTuple):

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import _compiling
+from .._postponed import finalizer
 from ..errors import PipelineError
 from ..system.atomic import check_writable
 from ..system.checks import StrPath, as_integer
@@ -237,7 +238,7 @@ class Tracer:
         # and the file would not be written when it is dropped.
         watch(self._record.add_disk)
         _compiling.watchers.append(self._record.add_kernels)
-        self._finish = weakref.finalize(self, _write, self._record)
+        self._finish = weakref.finalize(self, finalizer(_write), self._record)
 
     @property
     def path(self) -> Path:

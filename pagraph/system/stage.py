@@ -16,6 +16,7 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, Generic, TypeVar
 
+from .._postponed import finalizer
 from ..errors import PipelineError
 from .thread_use import ThreadUse
 from .threads import THREAD_NAME, usable_cpus
@@ -141,7 +142,7 @@ class AheadStage:
         # (whether it was begun, item)
         self._begun: deque[tuple[bool, Any]] = deque()
         self._abandon_all = partial(_abandon, self._begun, abandon, self._pid)
-        weakref.finalize(self, self._abandon_all).atexit = False
+        weakref.finalize(self, finalizer(self._abandon_all)).atexit = False
 
     def __iter__(self) -> Iterator[Any]:
         return self

@@ -1,10 +1,15 @@
 """Ctrl-C in a loader's pass, at any place where CPython looks for signals."""
 
+import signal
+import time
+import weakref
+
 import pytest
 from chaos.interrupts import attacks, name_of
 from chaos.loaders import graph_of
 from chaos.samples import sample_graph
 
+from pagraph._postponed import finalizer
 from pagraph.datasets import write_graph
 
 pytestmark = pytest.mark.attack
@@ -27,3 +32,21 @@ def test_it_arrives_and_the_loader_works(every, begin):
         except BaseException as error:
             where = f"{attack}: {name_of(place)}, after {passed} visits"
             raise AssertionError(where) from error
+
+
+def test_one_in_a_finaliser_comes_after_it():
+    class Item:
+        pass
+
+    item, done = Item(), []
+    weakref.finalize(item, finalizer(lambda: signal.raise_signal(signal.SIGINT)))
+
+    def drop():
+        nonlocal item
+        del item
+        done.append("dropped")
+        time.sleep(60)
+
+    with pytest.raises(KeyboardInterrupt):
+        drop()
+    assert done == ["dropped"]
