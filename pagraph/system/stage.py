@@ -335,10 +335,11 @@ class _Shared(Generic[S, T]):
         self._got = time.perf_counter()  # when the reader got its last result
         # Reentrant: the garbage collector may run `stop` in a thread that holds it.
         self._lock = threading.RLock()
+        self._rests = self.use is not None and self.use.rests  # the reader draws all items
         self._room: SimpleQueue[Any] = SimpleQueue()
-        for _ in range(self.ahead):
-            self._room.put(None)
         self._own_room: SimpleQueue[Any] = SimpleQueue()
+        for _ in range(self.ahead):
+            (self._own_room if self._rests else self._room).put(None)
         self._turn: SimpleQueue[None] = SimpleQueue()
         self._turn.put(None)
         self._woken: SimpleQueue[None] = SimpleQueue()
@@ -348,7 +349,6 @@ class _Shared(Generic[S, T]):
         # The stage itself, None once it was dropped; also, what to call with anything then.
         self.stage: Callable[[], object]
         self.wake_thread: Callable[[Any], object] = self._room.put
-        self._rests = False  # the reader draws all items
         self._waits = False  # the reader, for a change of state
         self._results: dict[int, Any] = {}  # By number; waiting for the reader.
         self._unfinished: dict[int, Any] = {}  # By number; waiting for ``finish``.
