@@ -471,7 +471,8 @@ class StaticCache:
     def _take_over_from(self, other: StaticCache, found: Mapping[Hashable, Candidate]) -> bool:
         held: list[bool] = []
         try:
-            # If it is busy filling: two caches that wait for each other's fill locks would deadlock.
+            # It may be busy filling. Two caches that wait for each other's fill locks would
+            # deadlock.
             if not try_lock(other._fill_lock, held):
                 return False
             caches = None if other._refilled else other._holding.caches_of(found, self._link)

@@ -473,11 +473,12 @@ class LoaderStats(Tabled):
     ) -> None:
         self._reads = reads
         self._accelerator = accelerator
-        # Forked workers make requests. Re-entrant: the garbage collector may end a trace, which asks for statistics.
+        # Forked workers make requests. Re-entrant: the garbage collector may end a trace, which asks
+        # for statistics.
         self._lock = fork_lock(threading.RLock)
         self._recorders: deque[EpochRecorder] = deque()
-        # Those that were open when last looked at. That an iterator was dropped is seen here, before
-        # anything else is counted, and not in a callback of its end: Python drops Ctrl-C there.
+        # Those that were open when last looked at: a dropped iterator's epoch is closed before
+        # anything else is counted.
         self._open: list[EpochRecorder] = []
         self._earlier = 0  # epochs that are only in `_sum`
         self._sum: EpochStats | None = None
