@@ -9,7 +9,10 @@ import signal
 import sys
 import threading
 import time
+import weakref
+from collections import deque
 from collections.abc import Callable, Iterator
+from functools import partial
 from types import FrameType
 from typing import Any
 
@@ -56,19 +59,41 @@ def signals_later() -> Iterator[None]:
                 late.callback(handlers[number], *event)
 
 
-def finalizer(work: Callable[..., object]) -> Callable[..., None]:
-    """A finaliser that does ``work``, and after which Ctrl-C during it comes again.
+def finalize(item: object, work: Callable[[], object]) -> None:
+    """Do ``work`` when ``item`` is gone, but not at exit; Ctrl-C meanwhile comes again after it.
 
-    Python only prints what is raised in a finaliser, which would lose the interrupt.
+    Python only prints what a weak reference's callback raises, which would lose the interrupt. A
+    function's start is a place where it may come, before any ``try``. So the callback is C, and
+    goes on with a generator that waits inside its ``try``.
     """
+    while _over:
+        with contextlib.suppress(IndexError):  # another thread may take the last one
+            del _references[_over.popleft()]
+    key = object()
+    steps = _finalizing(work, key)
+    next(steps)
+    # Called with the reference, which is then what `next` returns at the generator's end.
+    _references[key] = weakref.ref(item, partial(next, steps))
 
-    def run(*args: Any) -> None:
-        try:
-            work(*args)
-        except KeyboardInterrupt:
-            _thread.start_new_thread(_interrupt_after, (sys._getframe(),))
 
-    return run
+_references: dict[object, object] = {}  # to call back, a reference has to live
+# Keys of those that called back. Not deleted by the callback: its caller still has the reference,
+# uncounted, and the interpreter crashed.
+_over: deque[object] = deque()
+
+
+def _finalizing(work: Callable[[], object], key: object) -> Iterator[None]:
+    try:
+        yield
+        _over.append(key)
+        work()
+    except KeyboardInterrupt:
+        interrupt_later()
+
+
+def interrupt_later() -> None:
+    """Interrupt the main thread once it has left the calling function, a finaliser."""
+    _thread.start_new_thread(_interrupt_after, (sys._getframe(1),))
 
 
 def _interrupt_after(callback: FrameType) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-import weakref
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -15,7 +14,7 @@ import torch
 from torch import Tensor
 
 from .. import _compiling
-from .._postponed import finalizer
+from .._postponed import finalize
 from ..accelerator import Accelerator, Event, OutOfMemory, Stream, accelerator_for, with_room
 from ..features.feature import DeviceFeature, read_each
 from ..features.field import (
@@ -158,7 +157,7 @@ class FieldSet:
         self._link = None if accelerator is None else Link(accelerator, transfer)
         if self._link is not None:
             # Not at exit: the driver may be gone by then, and it unpins all memory itself.
-            weakref.finalize(self, finalizer(self._link.close)).atexit = False
+            finalize(self, self._link.close)
         self._device = device
         self._pool_of = pool_of
         self._cache_dtype = cache_dtype

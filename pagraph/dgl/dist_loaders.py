@@ -13,7 +13,7 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .._postponed import finalizer
+from .._postponed import interrupt_later
 from ..errors import PipelineError
 from ..stats.reads import ReadCounters
 from ..stats.stats import EpochRecorder, LoaderStats
@@ -326,7 +326,10 @@ class _ReadAhead:
         # Replaces DGL's, which makes sampler processes drop the collate function: `_inner` does so.
         running = vars(self).get("_pass")
         if running is not None:
-            finalizer(running.close)()
+            try:
+                running.close()
+            except KeyboardInterrupt:
+                interrupt_later()
 
     def __len__(self) -> int:
         """Batches of a pass. (DGL's loaders have no length.)"""

@@ -9,6 +9,7 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from .._postponed import finalize
 from ..options.pipeline import PipelineOptions
 from ..seeds.order import BatchOrder, EpochPlan
 from ..stats.stats import EpochRecorder, LoaderStats
@@ -172,7 +173,7 @@ class EpochIterator(Generic[T]):
         self._asked = False
         self._filling: Stage[Any, None] | SerialStage[Any, None] | None = None
         self._recorder = owner.stats.begin(plan.epoch, owner.tracing)
-        self._recorder.read_by(self)
+        finalize(self, self._recorder.close)
         before = owner.steps.before_first_batch
         # Fills caches of a fixed size; the reader waits for it.
         if before is not None and begin < owner.end_of(plan):

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .._postponed import finalizer
+from .._postponed import interrupt_later
 from ..accelerator.accelerator import is_out_of_memory
 from ..errors import PipelineError
 from ..features.gpu.reachable import MOST_PARTS
@@ -88,7 +88,10 @@ class Begun:
 
     def __del__(self) -> None:
         if self.lanes and self.recording.pid == os.getpid():  # a forked child cannot use the device
-            finalizer(self.close)()
+            try:
+                self.close()
+            except KeyboardInterrupt:
+                interrupt_later()
 
 
 class Arrays(NamedTuple):

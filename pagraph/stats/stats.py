@@ -6,12 +6,10 @@ import bisect
 import os
 import threading
 import time
-import weakref
 from collections import defaultdict, deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from .. import _compiling
@@ -341,8 +339,6 @@ class EpochRecorder:
         self._reads = reads
         self._reads_before = reads()
         self._reads_after: CacheStats | None = None
-        self._reader: Callable[[], object] | None = None
-        self._left: list[int] = []  # when the reader was dropped, by `time.perf_counter_ns`
 
     @contextmanager
     def time(self, stage: str) -> Iterator[None]:
@@ -425,24 +421,16 @@ class EpochRecorder:
             for name, value in counts.items():
                 self._counts[name] = self._counts.get(name, 0) + value
 
-    def read_by(self, iterator: object) -> None:
-        """Take the end of an iterator that is dropped for the epoch's; see :attr:`is_over`."""
-        # The callback is C, and only notes the time: Python drops Ctrl-C if it comes in a callback
-        # of its own. It calls `next(notes, reference)`.
-        notes = map(self._left.append, iter(time.perf_counter_ns, None))
-        self._reader = weakref.ref(iterator, partial(next, notes))
-
     def close(self) -> None:
         """Fix the field counters: later reads belong to other epochs."""
-        self.trace.close(self._left[0] if self._left else time.perf_counter_ns())
-        if self._reads_after is None:  # it may be called twice
+        self.trace.close()
+        # May be called twice: by the iterator's end and by the garbage collector.
+        if self._reads_after is None:
             self._reads_after = self._reads()
 
     @property
     def is_over(self) -> bool:
-        """Whether the epoch is closed; closes it if its iterator was dropped."""
-        if self._reads_after is None and self._left:
-            self.close()
+        """Whether the epoch is closed."""
         return self._reads_after is not None
 
     def snapshot(self) -> EpochStats:
@@ -473,13 +461,8 @@ class LoaderStats(Tabled):
     ) -> None:
         self._reads = reads
         self._accelerator = accelerator
-        # Forked workers make requests. Re-entrant: the garbage collector may end a trace, which asks
-        # for statistics.
-        self._lock = fork_lock(threading.RLock)
+        self._lock = fork_lock()  # held while an epoch begins
         self._recorders: deque[EpochRecorder] = deque()
-        # Those that were open when last looked at: a dropped iterator's epoch is closed before
-        # anything else is counted.
-        self._open: list[EpochRecorder] = []
         self._earlier = 0  # epochs that are only in `_sum`
         self._sum: EpochStats | None = None
         # By process: a recorder's lock that a thread holds while the process forks is never free in
@@ -490,25 +473,17 @@ class LoaderStats(Tabled):
         """Begin recording an epoch; the epoch's iterator closes the recorder."""
         trace = EpochTrace(tracing or Tracing(), epoch)
         with self._lock:
-            self._close_dropped()
             recorder = EpochRecorder(epoch, self._reads, trace, self._accelerator)
             self._recorders.append(recorder)
-            self._open.append(recorder)
             if len(self._recorders) > _MOST_EPOCHS and self._recorders[0].is_over:
                 oldest = self._recorders.popleft().snapshot()
                 self._sum = oldest if self._sum is None else _added([self._sum, oldest])
                 self._earlier += 1
         return recorder
 
-    def _close_dropped(self) -> None:
-        """Close the epochs whose iterators were dropped; needs the lock."""
-        self._open = [recorder for recorder in self._open if not recorder.is_over]
-
     def requested(self, tracing: Tracing) -> EpochRecorder:
         """This process's recorder of the batches made on request; the engine calls it under a
         lock."""
-        with self._lock:
-            self._close_dropped()
         recorder = self._requests.get(os.getpid())
         if recorder is None:
             # Without reads: they are counted by loader, and epochs may run between requests.
@@ -519,18 +494,13 @@ class LoaderStats(Tabled):
 
     def settle(self) -> None:
         """Wait until everything that a device does for the epochs so far is counted."""
-        for recorder in self._kept():
+        for recorder in list(self._recorders):  # another thread may begin an epoch meanwhile
             recorder.settle()
 
     @property
     def epochs(self) -> list[EpochStats]:
         """One entry for every epoch begun, in order; at most the last 1,000."""
-        return [recorder.snapshot() for recorder in self._kept()]
-
-    def _kept(self) -> list[EpochRecorder]:
-        with self._lock:
-            self._close_dropped()
-            return list(self._recorders)
+        return [recorder.snapshot() for recorder in list(self._recorders)]
 
     @property
     def requests(self) -> EpochStats | None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import _compiling
-from .._postponed import finalizer
+from .._postponed import interrupt_later
 from ..errors import PipelineError
 from ..system.atomic import check_writable
 from ..system.checks import StrPath, as_integer
@@ -178,13 +178,13 @@ class EpochTrace:
             tracer.add("waiting", begin, end)
             log.computing = None
 
-    def close(self, now: int) -> None:
-        """End the pass at a time of ``time.perf_counter_ns``."""
+    def close(self) -> None:
+        """End the pass. Takes no lock: the garbage collector may call it anywhere."""
         tracer = self.tracing.tracer
         begun = self._pass
         # The serial differs if the pass was begun under an earlier trace.
         if tracer is not None and begun is not None and begun[0] == tracer.serial:
-            tracer.end_pass(begun[1], now)
+            tracer.end_pass(begun[1])
 
     def _number(self, tracer: Tracer) -> int:
         """The pass's number in ``tracer``; begins it there at the first call."""
@@ -238,7 +238,7 @@ class Tracer:
         # and the file would not be written when it is dropped.
         watch(self._record.add_disk)
         _compiling.watchers.append(self._record.add_kernels)
-        self._finish = weakref.finalize(self, finalizer(_write), self._record)
+        self._finish = weakref.finalize(self, _write_last, self._record)
 
     @property
     def path(self) -> Path:
@@ -341,13 +341,14 @@ class Tracer:
         if log.number >= 0 and next(self._events) < self._max_events:
             self._record.passes[log.number].delivered[log.batch] = counts
 
-    def end_pass(self, number: int, now: int) -> None:
-        """End a pass at a time of ``time.perf_counter_ns``."""
+    def end_pass(self, number: int) -> None:
+        """End a pass. Takes no lock: the garbage collector may call it anywhere."""
+        now = time.perf_counter_ns()
         ended = self._record.passes[number]
-        # The first end counts: an epoch may be closed twice.
+        # The first end counts: an iterator that was closed is closed again when it is collected.
         ended.end = ended.end or now
-        # Not self.log, which takes the record's lock to make one. The thread may be another than
-        # the reader's; then the writer ends the computing at the pass's end.
+        # Not self.log, which takes the record's lock to make one. The collector's thread may be
+        # another than the reader's; then the writer ends the computing at the pass's end.
         log = getattr(self._local, "log", None)
         if log is not None and log.computing is not None and log.computing[1] == number:
             self.end_computing(now)
@@ -361,6 +362,14 @@ class Tracer:
         log.computing = None
         if next(self._events) < self._max_events:
             log.spans.append(("computing", begin, now, number, batch, None))
+
+
+def _write_last(record: Record) -> None:
+    try:
+        _write(record)
+    except KeyboardInterrupt:
+        # Where the tracer was dropped, Python would print it and go on.
+        interrupt_later()
 
 
 def _write(record: Record) -> None:

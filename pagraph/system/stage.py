@@ -16,10 +16,10 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, Generic, TypeVar
 
-from .._postponed import finalizer
+from .._postponed import finalize
 from ..errors import PipelineError
 from .thread_use import ThreadUse
-from .threads import THREAD_NAME, usable_cpus
+from .threads import THREAD_NAME, try_lock, usable_cpus
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -142,7 +142,7 @@ class AheadStage:
         # (whether it was begun, item)
         self._begun: deque[tuple[bool, Any]] = deque()
         self._abandon_all = partial(_abandon, self._begun, abandon, self._pid)
-        weakref.finalize(self, finalizer(self._abandon_all)).atexit = False
+        finalize(self, self._abandon_all)
 
     def __iter__(self) -> Iterator[Any]:
         return self
@@ -246,7 +246,8 @@ class Stage(Generic[S, T]):
             source, work, workers, ahead, on_start, on_change, use, helps, finish
         )
         # Threads refer to the shared state, not to the stage, so dropping the stage ends them. The
-        # callback is C: Python drops what a signal's handler raises in one of its own.
+        # callback is C: whatever interrupts the wait of `_wait_for`, a thread sees it.
+        finalize(self, partial(_wait_for, self._shared))
         self._shared.stage = weakref.ref(self, self._shared.wake_thread)
         _running.add(self._shared)
         self._shared.start()
@@ -600,13 +601,18 @@ class _Shared(Generic[S, T]):
                     self._turn.put(None)
                 self._end()
 
-    def join(self) -> None:
-        """Wait until the threads have ended."""
+    def join(self, patience: float = -1) -> None:
+        """Wait until the threads have ended, at most ``patience`` seconds if that is not -1."""
         if self.pid != os.getpid() or threading.current_thread() in self.threads:
             return
         # In C first: Ctrl-C while `Thread.join` waits marks a living thread as ended.
-        with self._alive:
-            pass
+        held: list[bool] = []
+        try:
+            if not try_lock(self._alive, held, patience):
+                return
+        finally:
+            if held:
+                self._alive.release()
         for thread in self.threads:
             if thread.is_alive():
                 thread.join()
@@ -656,6 +662,16 @@ def _run(work: Callable[[S], T], item: S) -> T:
 
 
 _running: weakref.WeakSet[_Shared[Any, Any]] = weakref.WeakSet()
+
+
+def _wait_for(shared: _Shared[Any, Any]) -> None:
+    """End the threads of a stage that was dropped.
+
+    After a ``break`` they have ended by the next line, unless an item takes longer. The wait is
+    bounded: the garbage collector may run this in a thread that holds a lock the workers need.
+    """
+    shared.stop()
+    shared.join(patience=0.5)
 
 
 def end_dropped() -> None:

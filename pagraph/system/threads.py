@@ -60,8 +60,8 @@ def in_order(
                 stopped.set()
 
 
-def fork_lock(kind: Callable[[], Any] = threading.Lock) -> Any:
-    """A ``Lock`` or ``RLock`` that is free in a forked child, for what forked workers use too.
+def fork_lock() -> threading.Lock:
+    """A lock that is free in a forked child, for what forked workers use too.
 
     It is one of C, not a class of ours: in Python's own code Ctrl-C could come between the lock's
     acquisition and the block of a ``with``, which then nobody releases.
@@ -69,25 +69,26 @@ def fork_lock(kind: Callable[[], Any] = threading.Lock) -> Any:
     Do not fork while holding it. A child forked while another thread holds it sees that thread's
     work half done: so the guarded data must be valid at every point. Change one reference last.
     """
-    lock = kind()
+    lock = threading.Lock()
     _fork_locks.add(lock)
     return lock
 
 
-_fork_locks: weakref.WeakSet[Any] = weakref.WeakSet()
+_fork_locks: weakref.WeakSet[threading.Lock] = weakref.WeakSet()
 
 
 def _renew() -> None:
     for lock in _fork_locks:
-        lock._at_fork_reinit()
+        lock._at_fork_reinit()  # type: ignore[attr-defined]
 
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_renew)
 
 
-def try_lock(lock: threading.Lock | threading.RLock, held: list[bool]) -> bool:
-    """Acquire a lock if it is free; returns whether it was.
+def try_lock(lock: threading.Lock | threading.RLock, held: list[bool], patience: float = 0) -> bool:
+    """Acquire a lock if it is free within ``patience`` seconds (-1: any time); returns whether it
+    was.
 
     For code that Ctrl-C may interrupt::
 
@@ -104,7 +105,9 @@ def try_lock(lock: threading.Lock | threading.RLock, held: list[bool]) -> bool:
         held: Empty; gets an item if the lock was free, in the same C call that acquires it. So
             there is no moment at which the lock is held and ``held`` does not say so.
     """
-    held.extend(filter(None, map(lock.acquire, (False,))))
+    # A lock takes no timeout if it does not block.
+    arguments = ([False],) if patience == 0 else ([True], [patience])
+    held.extend(filter(None, map(lock.acquire, *arguments)))
     return bool(held)
 
 

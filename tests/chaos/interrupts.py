@@ -8,6 +8,7 @@ import gc
 import random
 import sys
 import threading
+import time
 from collections import Counter
 from functools import partial
 from pathlib import Path
@@ -139,6 +140,8 @@ def interrupted(run: Any, place: Place, passed: int) -> bool:
     try:
         with interrupter:
             run()
+        if interrupter.has_raised:
+            time.sleep(10)  # in a finaliser, after which it comes again
     except KeyboardInterrupt:
         assert interrupter.has_raised, "an interrupt that nobody raised"
         return True

@@ -2,14 +2,14 @@
 
 import signal
 import time
-import weakref
+from functools import partial
 
 import pytest
 from chaos.interrupts import attacks, name_of
 from chaos.loaders import graph_of
 from chaos.samples import sample_graph
 
-from pagraph._postponed import finalizer
+from pagraph._postponed import finalize
 from pagraph.datasets import write_graph
 
 pytestmark = pytest.mark.attack
@@ -39,7 +39,7 @@ def test_one_in_a_finaliser_comes_after_it():
         pass
 
     item, done = Item(), []
-    weakref.finalize(item, finalizer(lambda: signal.raise_signal(signal.SIGINT)))
+    finalize(item, partial(signal.raise_signal, signal.SIGINT))
 
     def drop():
         nonlocal item
