@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dis
 import functools
 import json
 import os
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from .._compiling import kernels_ns
+from ..errors import PipelineError
 from ..system.processors import OtherPrograms
 
 # The numbers are written this often, as a script may be killed at any moment.
@@ -28,6 +30,7 @@ _NOT_A_SCRIPT = frozenset(
     {"pagraph", "torch", "torch_geometric", "dgl", "functools", "contextlib"}
     | {"lightning", "pytorch_lightning", "runpy", "importlib"}
 )
+_OPTIONS = ("pagraph.system.checks", "pagraph.options")
 OURS = "pagraph"
 """The loader was replaced by ours."""
 THEIRS = "their own"
@@ -422,7 +425,7 @@ class Batches:
             raise
         except BaseException as error:
             self._pass.answered(begin, delivered=False)
-            if self._may_fail and isinstance(error, Exception) and is_ours(error):
+            if self._may_fail and isinstance(error, Exception) and is_for_theirs(error):
                 return self._instead(error)
             raise
         self._pass.answered(begin, delivered=True)
@@ -479,7 +482,7 @@ def watched(original: Callable[[Any], Any], ledger: Ledger) -> Callable[[Any], A
                 inner = original(self)
             except BaseException as error:
                 over.answered(begin, delivered=False)
-                known = may_fail and isinstance(error, Exception) and is_ours(error)
+                known = may_fail and isinstance(error, Exception) and is_for_theirs(error)
                 key = ledger.given_up(self, error) if known else None
                 if key is None:
                     over.end()
@@ -493,6 +496,32 @@ def watched(original: Callable[[Any], Any], ledger: Ledger) -> Callable[[Any], A
             return kind(inner, over, ledger, self, may_fail)
 
     return __iter__
+
+
+def is_for_theirs(error: BaseException) -> bool:
+    """Whether theirs takes over a loader that failed before its first batch."""
+    return is_ours(error) and not is_about_data(error)
+
+
+def is_about_data(error: BaseException) -> bool:
+    """Whether a check of ours refused the script's graph, seeds or other data.
+
+    Theirs may read past the end of such data. Everything else is for theirs: what we do not do, our
+    own faults, and options, which theirs checks itself. The last instruction tells a check from a
+    fault: only a check runs a ``raise``.
+    """
+    if isinstance(error, NotImplementedError | PipelineError | ImportError | AssertionError):
+        return False
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    if trace is None:
+        return False
+    frame = trace.tb_frame
+    name = str(frame.f_globals.get("__name__", ""))
+    instruction = dis.opname[frame.f_code.co_code[trace.tb_lasti]]
+    is_check = name.startswith("pagraph.") and instruction == "RAISE_VARARGS"
+    return is_check and not name.startswith(_OPTIONS)
 
 
 def is_ours(error: BaseException) -> bool:
