@@ -188,7 +188,7 @@ def _from_coo(edge_index: Tensor, counts: tuple[int, int], name: str) -> CSC:
 
 
 def _sparse(store: Any, where: str = "") -> tuple[Tensor, Tensor] | None:
-    """``indptr`` and ``indices`` of a store's ``SparseTensor``, or None; ``where`` is for errors."""
+    """``indptr`` and ``indices`` of a store's ``SparseTensor``, or None. ``where`` names it."""
     adj = store.get("adj", None)
     adj_t = store.get("adj_t", None)
     if isinstance(adj, SparseTensor):

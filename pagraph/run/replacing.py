@@ -14,7 +14,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
-from .ledger import CANNOT, OURS, THEIRS, Key, Ledger, is_about_data, made_at
+from .ledger import CANNOT, OURS, THEIRS, Key, Ledger, made_at
+from .whose import is_about_data
 
 _MARK = "_pagraph_replaces"
 _LONGEST = 90  # characters of an error in the table

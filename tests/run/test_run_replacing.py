@@ -11,7 +11,7 @@ import pytest
 import torch
 from watching import of_line, small_data, watched
 
-from pagraph.run.ledger import is_about_data
+from pagraph.run.whose import is_about_data
 
 pyg = pytest.importorskip("torch_geometric.loader")
 
