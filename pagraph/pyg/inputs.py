@@ -17,6 +17,7 @@ from ..ranking.workload import Sampled, Workload
 from ..sampling.block_sampler import foreign_sampler
 from ..seeds.order import BatchOrder, SeedOrder, num_seeds
 from ..seeds.torch_order import takes_all
+from ..system.checks import kind_of
 from .graphs import core_graph
 from .package import import_pyg
 from .sampler import KeyedSampler
@@ -123,12 +124,13 @@ def _typed(name: str, types: list[str], input_nodes: Any) -> tuple[str, Any]:
         isinstance(input_nodes, tuple | list)
         and len(input_nodes) == 2
         and isinstance(input_nodes[0], str)
+        and not isinstance(input_nodes[1], str)
     ):
         ntype, nodes = input_nodes
     else:
-        got = "None" if input_nodes is None else f"a {type(input_nodes).__name__}"
         raise ValueError(
-            f"{name} must be a vertex type, or a pair of a vertex type and vertices, got {got}"
+            f"{name} must be a vertex type, or a pair of a vertex type and vertices, got "
+            f"{kind_of(input_nodes)}"
         )
     if ntype not in types:
         raise ValueError(f"{name} must name one of the vertex types {types}, got {ntype!r}")

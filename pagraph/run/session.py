@@ -29,7 +29,7 @@ from .._streams import flush, say_past_replacement
 from ..system.atomic import new_file
 from ..system.tables import output_width
 from .frameworks import ImportHook, hook
-from .ledger import Ledger
+from .ledger import Ledger, read_numbers
 from .replacing import Replacer, Settings
 from .summary import Summary, write_page
 
@@ -126,7 +126,7 @@ class Session:
         found = {}
         for path in sorted(self.folder.glob("*.json")):
             with contextlib.suppress(OSError, ValueError):
-                found[path.stem] = json.loads(path.read_text(encoding="utf-8"))
+                found[path.stem] = read_numbers(path)
         first = own or found.get(str(self._pid))
         found.pop(str(self._pid), None)
         others = [part for part in found.values() if part["lines"]]

@@ -57,6 +57,14 @@ def as_integer(name: str, value: Any, *, least: int | None = None) -> int:
     return number
 
 
+def kind_of(value: Any) -> str:
+    """What a value is, for errors: "None", "dict", "tuple of str, Tensor"."""
+    if value is None or not isinstance(value, list | tuple):
+        return "None" if value is None else type(value).__name__
+    kinds = [type(each).__name__ for each in value[:4]]
+    return f"{type(value).__name__} of {', '.join(kinds) or 'nothing'}"
+
+
 def as_integers(**values: Any) -> tuple[int, ...]:
     """Arguments as ints, in order, since sums of NumPy's integers could overflow.
 
