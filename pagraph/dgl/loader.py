@@ -402,7 +402,12 @@ class DataLoader(LoaderControls, Prepared, _DGLDataLoader, Generic[S]):
         if native is not None:
             edge_wise = is_edge_sampler(sampler)
             inner = sampler.sampler if edge_wise else sampler
-            settings = {"columns": self._columns, "engine": engine, "device": self.device}
+            settings = {
+                "columns": self._columns,
+                "engine": engine,
+                "device": self.device,
+                "ahead": self._epoch_options(native).threads > 0,
+            }
             there = self._samples_there(native, inner, edge_wise)
             source: NodeSource | SubgraphSource
             if isinstance(native, BlockSampler):
@@ -411,8 +416,6 @@ class DataLoader(LoaderControls, Prepared, _DGLDataLoader, Generic[S]):
                 source = SubgraphSource(graph, inner, native, **settings)
             return EdgeSource(graph, sampler, source) if edge_wise else source
         self._samples_there(None, sampler, False)
-        if isinstance(graph, dgl.DGLGraph) and self._options.workers:
-            graph.create_formats_()  # else threads would make them at the same time
         return ForeignSource(
             graph,
             sampler,
