@@ -503,7 +503,7 @@ class DataLoader(LoaderControls, Prepared, _DGLDataLoader, Generic[S]):
             type(self),
             self._arguments,
             self.other_storages,
-            self.state_dict(),
+            self._engine.state_of_copy(),
             known,
         )
 
@@ -604,7 +604,7 @@ def _rebuild(
     state: dict[str, Any],
     structures: dict[str, Graph],
 ) -> DataLoader:
-    """A pickled or copied loader: made anew with the same arguments, at the same place."""
+    """A pickled or copied loader: made anew with the same arguments, in the same epoch."""
     if structures:
         restore_structures(arguments["graph"], structures)
     loader = cls(**arguments)

@@ -244,6 +244,23 @@ class Engine(Generic[T]):
                 self._requests += 1
             return recorder
 
+    def state_dict(self, *, from_beginning: bool = False) -> dict[str, Any]:
+        """The loader's position; see ``Epochs.state_dict``."""
+        state = self.epochs.state_dict(from_beginning=from_beginning)
+        envelope = self.envelope
+        return state if envelope is None else state | {"shapes": envelope.state_dict()}
+
+    def state_of_copy(self) -> dict[str, Any] | None:
+        """The state of a loader's copy, which reads the present epoch from its beginning.
+
+        A pass that was begun and left, as to look at one batch, is not the copy's. None: the
+        order, of a sampler without length, has no state.
+        """
+        try:
+            return self.state_dict(from_beginning=True)
+        except TypeError:
+            return None
+
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from a saved state; raises as ``Epochs.load_state_dict``.
 
@@ -526,10 +543,11 @@ class LoaderControls:
         self._engine.epochs.set_epoch(epoch)
 
     def state_dict(self) -> dict[str, Any]:
-        """The loader's position, after the last batch that was read; see ``load_state_dict``."""
-        state = self._engine.epochs.state_dict()
-        envelope = self._engine.envelope
-        return state if envelope is None else state | {"shapes": envelope.state_dict()}
+        """The loader's position, after the last batch that was read; see ``load_state_dict``.
+
+        A copy, by ``copy`` or ``pickle``, has none: it begins its epoch anew.
+        """
+        return self._engine.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from a ``state_dict()`` of this loader, or of one made with the same
