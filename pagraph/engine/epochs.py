@@ -82,8 +82,8 @@ class Epochs(Generic[T]):
         finished = plan is not None and batch >= self.end_of(plan)
         return {
             "version": _STATE_VERSION,
-            "batches": len(self),
             **self.order.identity,
+            "batches": len(self),
             "epoch": epoch + 1 if finished else epoch,
             "batch": 0 if finished or from_beginning else batch,
             # None: the next epoch is not planned yet.
