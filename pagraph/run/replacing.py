@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from .ledger import CANNOT, OURS, THEIRS, Key, Ledger, made_at
+from .random_states import RandomStates
 
 _MARK = "_pagraph_replaces"
 _LONGEST = 90  # characters of an error in the table
@@ -131,7 +132,10 @@ class Replacer:
         # Asked before anything is made: an error of theirs may come after random numbers are drawn.
         lacks = offer.lacks(loader, *args, **kwargs) if self.settings.theirs else ""
         if lacks or not self.settings.theirs:
+            states = RandomStates(loader)
             why = self._try(loader, offer, args, kwargs)
+            if why is not None:
+                states.put_back()
         if why is None:
             if not offer.is_loader and not lacks:
                 return
