@@ -13,8 +13,8 @@ from typing import Any
 class RandomStates:
     """The states of all generators that a loader may draw from, as they are now.
 
-    Those of Python, NumPy and torch, and the loader's own and its sampler's. A loader of theirs that
-    takes over then draws what it would have drawn without us.
+    Those of Python, NumPy and torch, and the loader's own and its sampler's. So a loader of theirs
+    that takes over draws what it would have drawn without us.
 
     Args:
         loader: The loader, which is not kept alive.
@@ -30,8 +30,7 @@ class RandomStates:
         if torch is None:
             return
         self._put_back.append(partial(torch.set_rng_state, torch.get_rng_state()))
-        attributes = vars(loader)
-        for holder in (loader, attributes.get("sampler")):
+        for holder in (loader, vars(loader).get("sampler")):
             # A user's object may be of any kind.
             with contextlib.suppress(Exception):
                 generator = vars(holder)["generator"]
