@@ -1,5 +1,4 @@
-"""Edges, vertices and rows that change within an epoch: each batch is of the graph as it is when the
-batch is delivered."""
+"""Edges, vertices and rows that change within an epoch: each batch is of the graph as it then is."""
 
 from __future__ import annotations
 

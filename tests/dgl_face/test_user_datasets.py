@@ -1,5 +1,5 @@
-"""The user's own datasets as indices: iterable ones, endless ones, samplers; and what DGL reads of its
-loader at each epoch."""
+"""The user's own datasets as indices, and what DGL reads of its loader at each epoch: the same
+batches, random numbers and lengths as of DGL's loader."""
 
 import copy
 import itertools
