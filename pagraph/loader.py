@@ -303,7 +303,7 @@ class Loader(LoaderControls, Generic[S]):
         return self._engine.on_request(self._source, ids, known)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (type(self), self._arguments, self.state_dict())
+        return _rebuild, (type(self), self._arguments, self._engine.state_of_copy())
 
     # A graph of one vertex type has one plan.
     @property
@@ -417,7 +417,7 @@ def _check_divided() -> None:
 
 
 def _rebuild(cls: type[Loader], arguments: Mapping[str, Any], state: dict[str, Any]) -> Loader:
-    """A pickled or copied loader: made anew with the same arguments, at the same place."""
+    """A pickled or copied loader: made anew with the same arguments, in the same epoch."""
     loader = cls(**arguments)
     loader.load_state_dict(state)
     return loader

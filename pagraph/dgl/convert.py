@@ -196,6 +196,7 @@ class WaitingGraph(dgl.DGLGraph):  # type: ignore[name-defined]
     @_graph.setter
     def _graph(self, index: Any) -> None:
         self._structure = index
+        self._mark = self._outline if self._unchanged else index  # see mark_name
 
     @property
     def _unchanged(self) -> bool:
@@ -233,10 +234,14 @@ class WaitingGraph(dgl.DGLGraph):  # type: ignore[name-defined]
         return dgl.DGLGraph, parts
 
 
+def mark_name(graph: Any) -> str:
+    """The attribute whose object is replaced when the graph's structure is changed in place."""
+    return "_mark" if isinstance(graph, WaitingGraph) else "_graph"
+
+
 def structure_mark(graph: Any) -> Any:
-    """An object that is replaced by another when the graph's structure is changed in place."""
-    waits = isinstance(graph, WaitingGraph) and graph._unchanged
-    return graph._outline if waits else graph._graph
+    """The object at :func:`mark_name`."""
+    return getattr(graph, mark_name(graph))
 
 
 def _fields(graph: Graph) -> dict[Any, FieldValue]:

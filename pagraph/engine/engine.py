@@ -28,7 +28,17 @@ from .envelope import Envelope
 from .epochs import EpochIterator, Epochs
 from .planning import Planner, Ranker
 from .program import Begun, DeviceProgram, ProgramSource
-from .steps import BatchSource, Build, FailedBatch, Fetched, Sampled, Send, Steps, WindowReader
+from .steps import (
+    BatchSource,
+    Build,
+    FailedBatch,
+    Fetched,
+    Renewal,
+    Sampled,
+    Send,
+    Steps,
+    WindowReader,
+)
 
 if TYPE_CHECKING:
     from ..accelerator import Event
@@ -150,8 +160,8 @@ class Engine(Generic[T]):
         """
         fields = self.fields
         accelerator = self.accelerator
-        fetch: Any = partial(_fetch, fields, source.send, source.build, source.rereads)
-        deliver: Any = partial(_deliver, fields, source)
+        fetch: Any = _fetch_of(fields, source)
+        deliver: Any = partial(_deliver, fields, source, source.renewal, fetch)
         if program is not None:
             program.source = cast(ProgramSource, source)  # only such sources come with a program
             deliver = partial(_deliver_program, program, fetch, deliver)
@@ -204,9 +214,9 @@ class Engine(Generic[T]):
         ticket = Ticket(recorder.epoch, 0, key, seeds)
         drawn = ticket if source.draw is None else source.draw(ticket, recorder)
         sampled = source.sample(drawn, recorder)
-        fetch = partial(_fetch, self.fields, source.send, source.build, source.rereads)
+        fetch = _fetch_of(self.fields, source)
         fetched = fetch(sampled, recorder, None)
-        batch = _deliver(self.fields, source, fetched, recorder)
+        batch = _deliver(self.fields, source, source.renewal, fetch, fetched, recorder)
         if isinstance(batch, FailedBatch):
             raise batch.error
         return batch
@@ -233,6 +243,23 @@ class Engine(Generic[T]):
                         self.epochs.first_step_done = True
                 self._requests += 1
             return recorder
+
+    def state_dict(self, *, from_beginning: bool = False) -> dict[str, Any]:
+        """The loader's position; see ``Epochs.state_dict``."""
+        state = self.epochs.state_dict(from_beginning=from_beginning)
+        envelope = self.envelope
+        return state if envelope is None else state | {"shapes": envelope.state_dict()}
+
+    def state_of_copy(self) -> dict[str, Any] | None:
+        """The state of a loader's copy, which reads the present epoch from its beginning.
+
+        A pass that was begun and left, as to look at one batch, is not the copy's. None: the
+        order, of a sampler without length, has no state.
+        """
+        try:
+            return self.state_dict(from_beginning=True)
+        except TypeError:
+            return None
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from a saved state; raises as ``Epochs.load_state_dict``.
@@ -285,11 +312,17 @@ def _prepare(planner: Planner, options: PipelineOptions, envelope: Envelope | No
         envelope.begin()
 
 
+def _fetch_of(fields: FieldSet, source: BatchSource[Any]) -> Callable[..., Fetched]:
+    """:func:`_fetch` for the batches of a source."""
+    return partial(_fetch, fields, source.send, source.build, source.rereads, source.renewal)
+
+
 def _fetch(
     fields: FieldSet,
     send: Send | None,
     build: Build | None,
     rereads: bool,
+    renewal: Renewal | None,
     sampled: Sampled,
     recorder: EpochRecorder,
     windows: Windows | None,
@@ -298,8 +331,10 @@ def _fetch(
     begin = time.perf_counter_ns()
     try:
         if fields.accelerator is None:
-            return _fetched(fields, send, build, rereads, sampled, windows)
-        return fields.with_room(partial(_fetched, fields, send, build, rereads, sampled, windows))
+            return _fetched(fields, send, build, rereads, renewal, sampled, windows)
+        return fields.with_room(
+            partial(_fetched, fields, send, build, rereads, renewal, sampled, windows)
+        )
     finally:
         recorder.spent("fetching", begin)
 
@@ -309,6 +344,7 @@ def _fetched(
     send: Send | None,
     build: Build | None,
     rereads: bool,
+    renewal: Renewal | None,
     sampled: Sampled,
     windows: Windows | None,
 ) -> Fetched:
@@ -321,7 +357,8 @@ def _fetched(
     except (MemoryError, OutOfMemory):
         raise
     except Exception:
-        if not rereads:
+        # On delivery it is read again, or sampled again.
+        if not rereads and (renewal is None or not renewal.is_outdated(batch)):
             raise
         rows = [None] * len(reads)
     if build is not None:
@@ -330,9 +367,17 @@ def _fetched(
 
 
 def _deliver(
-    fields: FieldSet, source: BatchSource[T], fetched: Fetched, recorder: EpochRecorder
+    fields: FieldSet,
+    source: BatchSource[T],
+    renewal: Renewal | None,
+    fetch: Callable[..., Fetched],
+    fetched: Fetched,
+    recorder: EpochRecorder,
 ) -> T | FailedBatch:
     """The finished batch, with the fields' current rows."""
+    # Before the rows, which by the ids of other edges may be out of range.
+    if renewal is not None and renewal.is_outdated(fetched.batch):
+        fetched = fetch(renewal.sample(fetched.batch, recorder), recorder, None)
     _, reads, after = fetched.sampled
     try:
         rows = fields.current_each(reads, fetched.rows, after)
@@ -498,10 +543,11 @@ class LoaderControls:
         self._engine.epochs.set_epoch(epoch)
 
     def state_dict(self) -> dict[str, Any]:
-        """The loader's position, after the last batch that was read; see ``load_state_dict``."""
-        state = self._engine.epochs.state_dict()
-        envelope = self._engine.envelope
-        return state if envelope is None else state | {"shapes": envelope.state_dict()}
+        """The loader's position, after the last batch that was read; see ``load_state_dict``.
+
+        A copy, by ``copy`` or ``pickle``, has none: it begins its epoch anew.
+        """
+        return self._engine.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from a ``state_dict()`` of this loader, or of one made with the same

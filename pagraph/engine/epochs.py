@@ -71,8 +71,9 @@ class Epochs(Generic[T]):
         self._position = (plan, begin)
         return iterator
 
-    def state_dict(self) -> dict[str, Any]:
-        """The loader's position: after the last batch that the newest iterator handed out.
+    def state_dict(self, *, from_beginning: bool = False) -> dict[str, Any]:
+        """The loader's position: after the last batch that the newest iterator handed out, or
+        ``from_beginning`` of its epoch, if that is not finished.
 
         The result holds numbers and at most one tensor (the epoch's order, if it came from a global
         generator); ``torch.save`` and ``torch.load(weights_only=True)`` take it.
@@ -82,10 +83,10 @@ class Epochs(Generic[T]):
         finished = plan is not None and batch >= self.end_of(plan)
         return {
             "version": _STATE_VERSION,
-            "batches": len(self),
             **self.order.identity,
+            "batches": len(self),
             "epoch": epoch + 1 if finished else epoch,
-            "batch": 0 if finished else batch,
+            "batch": 0 if finished or from_beginning else batch,
             # None: the next epoch is not planned yet.
             "key": None if plan is None or finished else plan.key,
             "permutation": self.order.permutation,

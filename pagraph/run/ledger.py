@@ -18,6 +18,7 @@ from typing import Any
 
 from .._compiling import kernels_ns
 from ..system.processors import OtherPrograms
+from .random_states import RandomStates
 from .running import SUFFIX, Passes, RunningNumbers, records_of
 from .whose import is_for_theirs
 
@@ -501,7 +502,8 @@ class Batches:
     _ledger: Ledger
     # The only reference in `for batch in Loader(...)`; dropped at the end of the iteration.
     _loader: Any
-    _may_fail: bool = False
+    # Before it was begun; None: it cannot fail any more.
+    _states: RandomStates | None = None
 
     def __iter__(self) -> Batches:
         return self
@@ -518,23 +520,25 @@ class Batches:
             raise
         except BaseException as error:
             self._pass.answered(begin, delivered=False)
-            if self._may_fail and isinstance(error, Exception) and is_for_theirs(error):
-                return self._instead(error)
+            states = self._states
+            if states is not None and isinstance(error, Exception) and is_for_theirs(error):
+                return self._instead(error, states)
             raise
         self._pass.answered(begin, delivered=True)
-        if self._may_fail:
-            self._may_fail = False
+        if self._states is not None:
+            self._states = None
             self._ledger.delivered(self._loader)
         return batch
 
-    def _instead(self, error: Exception) -> Any:
+    def _instead(self, error: Exception, states: RandomStates) -> Any:
         """The first batch of theirs, after ours failed before its first."""
-        self._may_fail = False
+        self._states = None
         loader = self._loader
         key = self._ledger.given_up(loader, error)
         if key is None:
             raise error
         self._ledger.moved(self._pass, key)
+        states.put_back()
         with self._ledger.inside(loader):
             self._inner = iter(loader)
         return next(self)
@@ -567,7 +571,9 @@ def watched(original: Callable[[Any], Any], ledger: Ledger) -> Callable[[Any], A
             if not is_new:
                 return original(self)
             over = ledger.begin(self)
-            may_fail = over.is_first and over.key.ran == OURS
+            states = None
+            if over.is_first and over.key.ran == OURS:
+                states = RandomStates(self)
             ledger.waits()
             begin = time.perf_counter_ns()
             try:
@@ -575,17 +581,19 @@ def watched(original: Callable[[Any], Any], ledger: Ledger) -> Callable[[Any], A
                 inner = original(self)
             except BaseException as error:
                 over.answered(begin, delivered=False)
-                known = may_fail and isinstance(error, Exception) and is_for_theirs(error)
-                key = ledger.given_up(self, error) if known else None
-                if key is None:
+                key = None
+                if states is not None and isinstance(error, Exception) and is_for_theirs(error):
+                    key = ledger.given_up(self, error)
+                if states is None or key is None:
                     over.end()
                     raise
                 ledger.moved(over, key)
+                states.put_back()
                 inner = iter(self)
-                may_fail = False
+                states = None
             else:
                 over.answered(begin, delivered=False)
             kind = SizedBatches if hasattr(type(inner), "__len__") else Batches
-            return kind(inner, over, ledger, self, may_fail)
+            return kind(inner, over, ledger, self, states)
 
     return __iter__

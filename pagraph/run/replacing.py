@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from .ledger import CANNOT, OURS, THEIRS, Key, Ledger, made_at
+from .random_states import RandomStates
 from .whose import is_about_data
 
 _MARK = "_pagraph_replaces"
@@ -132,11 +133,14 @@ class Replacer:
         # Asked before anything is made: an error of theirs may come after random numbers are drawn.
         lacks = offer.lacks(loader, *args, **kwargs) if self.settings.theirs else ""
         if lacks or not self.settings.theirs:
+            states = RandomStates(loader)
             try:
                 why = self._try(loader, offer, args, kwargs)
             except BaseException:
                 _back(loader, kind, before)
                 raise
+            if why is not None:
+                states.put_back()
         if why is None:
             if not offer.is_loader and not lacks:
                 return

@@ -79,10 +79,12 @@ def as_integers(**values: Any) -> tuple[int, ...]:
 
 def check_batch_size(batch_size: Any) -> int:
     """``batch_size`` as an int; ValueError unless it is an integer of at least 1."""
-    # NumPy's integers are Integral, too.
-    if isinstance(batch_size, bool) or not isinstance(batch_size, Integral) or int(batch_size) < 1:
-        raise ValueError(f"batch_size must be an integer of at least 1, got {batch_size!r}")
-    return int(batch_size)
+    try:
+        return as_integer("batch_size", batch_size, least=1)
+    except (TypeError, ValueError):
+        raise ValueError(
+            f"batch_size must be an integer of at least 1, got {batch_size!r}"
+        ) from None
 
 
 def check_fanout(fanout: Any, replace: bool, *, least: int = 1) -> int:

@@ -14,7 +14,8 @@ take all memory. To add
 - a verb: a line in ``verbs.VERBS``;
 - a use of a graph whose arrays lie: a line in ``hostile.ANY``, ``PLAIN`` or ``TYPED``;
 - a function or class: a line in ``arguments.calls``;
-- a loader: a function in ``loaders.LOADERS``.
+- a loader: a function in ``loaders.LOADERS``;
+- a change of a graph, or a sampler that meets it: a line in ``edges.CHANGES`` or ``SAMPLERS``.
 """
 
 PARTS = {
@@ -26,6 +27,7 @@ PARTS = {
     "user_code": "exceptions in the user's functions",
     "threads": "forks, threads, interrupts and copies of loaders",
     "interrupts": "Ctrl-C at every place where Python looks for it",
+    "edges": "edges, vertices and rows that change within an epoch",
     "batches": "memory of endless epochs",
 }
 """Those that fork a process that has no threads yet come first."""

@@ -5,8 +5,11 @@ import copy
 import importlib
 import inspect
 import pickle
+import random
+import types
 import warnings
 
+import numpy as np
 import pytest
 import torch
 from watching import of_line, small_data, watched
@@ -572,6 +575,69 @@ class TestDGL:
             next(iter(dgl.dataloading.DataLoader(graph, seeds, sampler, batch_size=2)))
         assert is_about_data(said.value)
         assert all(key.ran == "pagraph" for key in seen().lines)
+
+    @pytest.mark.filterwarnings("ignore:Dataloader CPU affinity")
+    @pytest.mark.parametrize("at", ["start", "sample", "__init__"])
+    def test_a_try_that_fails_leaves_random_states_alone(self, dgl, graph, monkeypatch, at):
+        """Whether it fails when it is made, at the beginning of an epoch or at a batch."""
+        from pagraph.dgl.native_sources import NodeSource
+        from pagraph.engine.engine import Engine
+
+        owner = NodeSource if at == "sample" else Engine
+        original = getattr(owner, at)
+        fails = False
+
+        def drawing(*args, **kwargs):
+            if at != "sample":
+                torch.rand(3), np.random.rand(), random.random()
+            if fails:
+                raise ValueError("not today")
+            return original(*args, **kwargs)
+
+        # As if it were ours: the frame's module decides.
+        drawing = types.FunctionType(
+            drawing.__code__,
+            {"__name__": "pagraph.test", "torch": torch, "np": np, "random": random}
+            | {"ValueError": ValueError},
+            closure=drawing.__closure__,
+        )
+        monkeypatch.setattr(owner, at, drawing)
+        found = []
+        for theirs in (True, False):
+            fails = not theirs
+            random.seed(0), np.random.seed(0), torch.manual_seed(0)
+            generator = torch.Generator().manual_seed(0)
+            with watched(theirs=theirs) as seen:
+                loader = dgl.dataloading.DataLoader(
+                    graph,
+                    torch.arange(100),
+                    dgl.dataloading.MultiLayerFullNeighborSampler(1),
+                    batch_size=30,
+                    shuffle=True,
+                    generator=generator,
+                )
+                seeds = [batch[1].tolist() for batch in loader]
+                after = [torch.rand(()), torch.rand((), generator=generator), random.random()]
+            assert of_line(seen(), "DataLoader")[0].ran == "their own"
+            found.append([seeds, after, np.random.rand()])
+        assert found[0] == found[1]
+
+    def test_a_users_own_datasets(self, dgl, graph):
+        """Iterable ones, with or without length, and samplers of others."""
+
+        class Stream(torch.utils.data.IterableDataset):
+            device = torch.device("cpu")
+
+            def __iter__(self):
+                yield torch.randint(0, 100, (3,))
+                yield torch.tensor([2])
+
+        with watched() as seen:
+            sampler = dgl.dataloading.MultiLayerFullNeighborSampler(1)
+            loader = dgl.dataloading.DataLoader(graph, Stream(), sampler)
+            assert [len(batch[1]) for batch in loader] == [3, 1]
+        key, line = of_line(seen(), "DataLoader")
+        assert (key.ran, line.batches) == ("pagraph", 2)
 
     def test_an_error_is_dgls(self, dgl, graph):
         with watched(), pytest.raises(TypeError):
