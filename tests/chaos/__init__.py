@@ -26,6 +26,7 @@ PARTS = {
     "user_code": "exceptions in the user's functions",
     "threads": "forks, threads, interrupts and copies of loaders",
     "batches": "memory of endless epochs",
+    "kernel_files": "damaged files of compiled kernels",
 }
 """Those that fork a process that has no threads yet come first."""
 BOUNDS_CHECKED = {"hostile"}
