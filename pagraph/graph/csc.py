@@ -166,7 +166,8 @@ class CSC:
         Raises:
             FormatError: A file was changed since it was opened.
         """
-        if self._files and time.monotonic() - self._files[0].checked > _CHECK_SECONDS:
+        files = self._files
+        if files and time.monotonic() - min([each.checked for each in files]) > _CHECK_SECONDS:
             self.check_files()
         own = self._scattered
         if own is None:

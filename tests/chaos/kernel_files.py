@@ -15,17 +15,19 @@ from .worker import Case
 READ = """
 import hashlib, json, sys
 import torch
-from pagraph import Loader, NeighborSampler, _compiling
-from pagraph.datasets import open_graph
+from pagraph import Graph, Loader, NeighborSampler, _compiling
 
-graph = open_graph(sys.argv[1])
-columns = {"fields": ["feat"], "labels": ["label"]}
-loader = Loader(graph, range(120), NeighborSampler([3, 2]), batch_size=50, seed=1, **columns)
+ends = torch.arange(80_000).view(2, -1) * 7919 % 5003  # so many edges that kernels sort them
+graph = Graph.from_coo(*ends)
+graph.ndata["feat"] = torch.arange(graph.num_nodes * 4.0).view(-1, 4)
+# In one thread: others call kernels by how long they measure these to take.
+options = {"batch_size": 500, "seed": 1, "prefetch": 0}
+loader = Loader(graph, range(2000), NeighborSampler([3, 2]), fields=["feat"], **options)
 found = hashlib.sha256()
 for batch in loader:
-    for tensor in (batch.input_nodes, batch.features["feat"], batch.labels["label"]):
+    for tensor in (batch.input_nodes, batch.blocks[0].indices, batch.features["feat"]):
         found.update(tensor.numpy().tobytes())
-with open(sys.argv[2], "w") as file:
+with open(sys.argv[1], "w") as file:
     json.dump([found.hexdigest(), len(_compiling._compiled)], file)
 """
 """A process that reads a loader's batches, and counts the kernels that it compiles."""
@@ -39,7 +41,7 @@ def read(case: Case, kernels: Path) -> tuple[str, int, str]:
     answer.unlink(missing_ok=True)
     environment = {name: value for name, value in os.environ.items() if name != "PAGRAPH_QUIET"}
     environment |= {"NUMBA_CACHE_DIR": str(kernels), "NUMBA_BOUNDSCHECK": "0"}
-    command = [CLEAN_PYTHON, "-c", READ, str(case.samples / "graph"), str(answer)]
+    command = [CLEAN_PYTHON, "-c", READ, str(answer)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, f"exit code {done.returncode}: {done.stderr[-2000:]}"
     digest, compiled = json.loads(answer.read_text())
@@ -71,7 +73,6 @@ def trial(case: Case) -> None:
     if not _whole:
         shutil.rmtree(kept, ignore_errors=True)
         _whole.append(read(case, kept)[0])
-        assert read(case, kept) == (_whole[0], 0, ""), "whole files are not loaded"
     kernels = case.samples / "damaged kernels"  # in a folder that others cannot enter
     shutil.rmtree(kernels, ignore_errors=True)
     shutil.copytree(kept, kernels)
