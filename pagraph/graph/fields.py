@@ -17,7 +17,7 @@ from .._late import call_late
 from ..system.units import shortened
 from .csc import writeable
 from .stored_rows import IndexedRows, NarrowRows, StoredRows
-from .watched import WatchedFile, file_behind
+from .watched import file_behind, writes_of
 
 FieldValue = Tensor | IndexedRows | NarrowRows
 """Values of a field."""
@@ -268,7 +268,7 @@ class FieldVersion:
             tensor.is_neg(),
             *read_as,
         )
-        writes = None if tensor.is_inference() else tensor._version + _file_writes(tensor)
+        writes = None if tensor.is_inference() else tensor._version + writes_of(storage)
         return cls(weakref.ref(storage), layout, writes, ids)
 
     def __eq__(self, other: object) -> bool:
@@ -292,20 +292,11 @@ def check_files(values: FieldValue) -> None:
     """Raise FormatError if a file behind a field's values can no longer be read as it was."""
     ids = None if isinstance(values, Tensor) else values.ids
     for tensor in (stored_tensor(values), ids):
-        file = None if tensor is None else _file_of(tensor)
+        if tensor is None or tensor.device.type != "cpu" or tensor.layout != torch.strided:
+            continue
+        file = file_behind(tensor)
         if file is not None:
             file.check()
-
-
-def _file_of(tensor: Tensor) -> WatchedFile | None:
-    is_plain = tensor.device.type == "cpu" and tensor.layout == torch.strided
-    return file_behind(tensor) if is_plain else None
-
-
-def _file_writes(tensor: Tensor) -> int:
-    """How often the file behind a tensor was found written."""
-    file = _file_of(tensor)
-    return 0 if file is None else file.written
 
 
 def stored_tensor(values: Tensor | StoredRows) -> Tensor:
