@@ -36,6 +36,7 @@ from ..features.padding import Padding
 from ..features.store import Hits, read_counted, read_padded
 from ..graph.fields import FieldValue, FieldVersion
 from ..graph.graph import NODE_TYPE
+from ..graph.watched import look_at_files
 from ..ranking.policy import Rank, RowType
 from ..ranking.workload import FirstEpoch, Share
 from ..stats.reads import CacheStats, CountedRead, PendingRead, ReadCounters, ReadObserver
@@ -542,6 +543,16 @@ class FieldSet:
             self._count_first(key, read.ids, read.bounds)
         return _Begun(field.label, path, feature, tensor, counted, held)
 
+    def begin_epoch(self) -> None:
+        """Find files that were changed since the last epoch: rows of those written are read anew.
+
+        Raises:
+            FormatError: A field's file was shortened or replaced.
+        """
+        look_at_files()
+        for field in list(self._fields.values()):
+            field.begin_epoch()
+
     def begin_cold(self) -> bool:
         """Begin an epoch; whether much of some field's file is not in memory."""
         # A list, so that every field notes that an epoch begins.
@@ -626,8 +637,8 @@ class FieldSet:
     def invalidate(self, key: Hashable | None = None) -> None:
         """Drop the cached rows of one field, or of all, here and in sets that share the cache.
 
-        Needed after writes that torch does not track: through a NumPy view, ``tensor.data``, or by
-        other processes.
+        Needed after writes that torch does not track: through a NumPy view, ``tensor.data``, or
+        before the next epoch after those of other processes to a mapped file.
         """
         for field in [self._fields[key]] if key is not None else list(self._fields.values()):
             version = field.invalidate()

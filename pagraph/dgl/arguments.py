@@ -16,7 +16,7 @@ from torch.utils.data.dataloader import _InfiniteConstantSampler
 
 from ..accelerator.cuda import resolve_device
 from ..graph.conversion import library_of
-from ..graph.csc import check_range, no_ids
+from ..graph.csc import check_range, check_width, no_ids
 from ..sampling import ClusterSampler
 from ..sampling.block_sampler import foreign_sampler
 from ..sampling.sampler import MiniBatchSampler
@@ -227,8 +227,9 @@ def tensor_indices(indices: Any) -> Any:
             return _alike({k: v if isinstance(v, Tensor) else _listed(v) for k, v in ids.items()})
         if not hasattr(ids, "device"):
             return _listed(ids)
-    except (TypeError, ValueError, RuntimeError):
-        pass
+    except (TypeError, ValueError, RuntimeError, OverflowError):
+        if isinstance(indices, list | tuple):
+            check_width("indices", indices, IndexError)
     if not hasattr(indices, "device"):
         raise AttributeError(
             'indices must be tensors, sequences of ids, or a dataset with a "device" attribute '

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -22,6 +23,7 @@ from ..system.checks import StrPath
 from ..system.threads import fork_lock
 from .deferred import NarrowColumn, frame_of, waiting_column
 from .graphbolt import import_dgl
+from .saving import save_whole_graph
 from .typing import NodeGraph
 
 dgl = import_dgl()
@@ -288,6 +290,7 @@ def save_graph(graph: Graph, path: StrPath) -> None:
 
     Raises:
         ValueError: A field has a dtype that DGL does not save, or breaks this rule.
+        OSError: The file cannot be written, for example as the disk is full.
     """
     for (_, type_, name), values in _fields(graph).items():
         if values.dtype not in _SAVED:
@@ -302,7 +305,7 @@ def save_graph(graph: Graph, path: StrPath) -> None:
                 f"DGL saves bool as uint8, got {values.dtype}"
             )
     with new_file(path) as file:
-        dgl.save_graphs(file.name, [to_dgl(graph)])
+        save_whole_graph(Path(file.name), to_dgl(graph))
 
 
 Sets = dict[EdgeType, ExcludedEdges]

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..graph.csc import check_range
+from ..graph.csc import check_range, check_width
 from ..graph.graph import NODE_TYPE, Graph
 from ..ranking.policy import RowType
 from ..ranking.workload import Sampled, Workload
@@ -143,6 +143,8 @@ def vertex_ids(name: str, nodes: Any, count: int) -> tuple[Tensor, bool]:
         return torch.arange(count, device="cpu"), False
     values = nodes if isinstance(nodes, Tensor) else _tensor(name, nodes)
     values = values.cpu()
+    if values.dtype == torch.uint64:
+        values = _tensor(name, values.numpy())
     if values.dim() == 0 or values.dim() > 2 or (values.dim() == 2 and values.shape[1] != 1):
         raise ValueError(f"{name} must have one dimension, got shape {tuple(values.shape)}")
     values = values.reshape(-1)
@@ -166,6 +168,8 @@ def _tensor(name: str, values: Any) -> Tensor:
     if isinstance(values, range):
         return torch.arange(values.start, values.stop, values.step, device="cpu")
     array = np.asarray(values)
+    if array.dtype.kind not in "bi":
+        check_width(name, values, IndexError)
     if array.dtype.kind not in "biuf":
         raise TypeError(
             f"{name} must be integers or a mask, got {type(values).__name__} of {array.dtype}"

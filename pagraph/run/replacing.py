@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
+from ..system.units import escaped
 from .ledger import CANNOT, OURS, THEIRS, Key, Ledger, made_at
 from .random_states import RandomStates
 from .whose import is_about_data
@@ -249,7 +250,7 @@ def error_in_short(error: BaseException) -> str:
 
 def in_short(text: str) -> str:
     """A text as one line for the table."""
-    text = " ".join(text.split())
+    text = escaped(" ".join(text.split()))
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
 
 

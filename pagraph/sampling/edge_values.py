@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ..graph.csc import CSC, check_range
-from ..graph.fields import FieldVersion
+from ..graph.fields import FieldVersion, check_files
 from ..system.arrays import Array
 from ..system.threads import fork_lock
 
@@ -66,6 +66,8 @@ class _Versions(Generic[T]):
             for known_kind, known, made in self._known:
                 if known_kind == kind and known == now:
                     return made
+            for values in fields:
+                check_files(values)
             fresh = make()
             self._known = [(kind, now, fresh), *self._known][:_MOST_VERSIONS]
             return fresh
@@ -106,13 +108,14 @@ class KnownFields(Generic[T]):
         """
         if field is not None:  # its values may change unseen, so nothing is cached
             return make(field)
-        now = [
-            FieldVersion.of(values) if isinstance(values, Tensor) else None
-            for values in graph.fields_named(name)
-        ]
+        fields = graph.fields_named(name)
+        now = [FieldVersion.of(values) if isinstance(values, Tensor) else None for values in fields]
         known = self._known
         if known is not None and known[0]() is graph and known[1] == now:
             return known[2]
+        for values in fields:
+            if values is not None:
+                check_files(values)
         made = make(lambda edge_type, name: graph.edge_fields(edge_type).get(name))
         self._known = weakref.ref(graph), now, made
         return made

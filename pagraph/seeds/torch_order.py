@@ -18,7 +18,7 @@ from torch.utils.data import (
     SequentialSampler,
 )
 
-from ..graph.csc import no_ids
+from ..graph.csc import check_width, no_ids
 from .keys import Ranks, batch_key, check_seed, epoch_key, random_key
 from .order import (
     BatchOrder,
@@ -68,7 +68,11 @@ def places_of(items: Any, count: int, *, name: str = "a sampler's items") -> Ten
 
     Raises IndexError, with the ``name``, for an item out of range.
     """
-    places = torch.as_tensor(items, dtype=torch.int64, device="cpu").reshape(-1)
+    try:
+        places = torch.as_tensor(items, dtype=torch.int64, device="cpu").reshape(-1)
+    except (OverflowError, RuntimeError, ValueError):
+        check_width(name, items, IndexError)
+        raise
     if len(places) == 0:
         return places
     low = int(places.min())

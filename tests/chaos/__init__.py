@@ -29,6 +29,7 @@ PARTS = {
     "interrupts": "Ctrl-C at every place where Python looks for it",
     "edges": "edges, vertices and rows that change within an epoch",
     "batches": "memory of endless epochs",
+    "kernel_files": "damaged files of compiled kernels",
 }
 """Those that fork a process that has no threads yet come first."""
 ROUNDS = {"interrupts": 64}

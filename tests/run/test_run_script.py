@@ -59,6 +59,18 @@ def test_the_world_of_a_script_is_that_of_python(tmp_path):
     assert told.numbers["lines"] == []
 
 
+def test_control_characters_of_a_scripts_name_are_escaped(tmp_path):
+    name = "bad\x1b[31m.py"
+    shown = "bad\\x1b[31m.py"
+    told = run(tmp_path, name)
+    assert told.stderr == f"Error: SCRIPT must be a file, {shown} does not exist\n"
+    (tmp_path / name).write_text("raise SystemExit('\\x1b[2J')")
+    told = run(tmp_path, name)
+    assert told.stderr.startswith("\x1b[2J\n")  # what the script itself prints
+    title = f"pagraph run: {shown} ended with exit code 1: \\x1b[2J\n"
+    assert title in told.stderr
+
+
 def test_the_world_of_a_module_is_that_of_python(tmp_path):
     package = tmp_path / "package"
     package.mkdir()
