@@ -203,7 +203,7 @@ _DATABASE = Form(
     "tables.from_database.read_database",
     (
         *("tables", "skip_tables", "skip_columns", "schema", "keys", "times"),
-        *("orphans", "missing", "task", "parts", "progress"),
+        *("orphans", "missing", "words", "task", "parts", "progress"),
     ),
     is_bounded=True,
 )
@@ -280,6 +280,7 @@ def read_graph(
     times: Named = (),
     orphans: str | None = None,
     missing: Missing = None,
+    words: int | None = None,
     task: str | None = None,
     features: StrPath | None = None,
     labels: StrPath | None = None,
@@ -309,7 +310,7 @@ def read_graph(
         field: For edge lists, like ``time`` and ``header``: further columns to keep.
         time: The column of edge times.
         header: Whether the first line has names.
-        tables: For databases, like the next eight: the tables and views to read. Default: all
+        tables: For databases, like the next nine: the tables and views to read. Default: all
             tables.
         skip_tables: Tables to leave out.
         skip_columns: Columns to leave out, as "table:column"; for edge lists as "column".
@@ -319,6 +320,8 @@ def read_graph(
         orphans: "error", or "drop": keys that point nowhere make no edge.
         missing: Replacement for missing integers, dates and booleans; for edge lists, for missing
             numbers.
+        words: The most words of a text column: the most frequent ones are kept, and all others are
+            one class. Default: a column of too many words is left out.
         task: "table:label" or "table:label:time". The table's rows are the seeds of training. They
             get the field ``label``, and masks in the order of time by the shares ``train``, ``val``
             and ``test`` (0.6, 0.2 and 0.2). Types without a column ``feat`` get one from their
@@ -353,7 +356,8 @@ def read_graph(
     options |= {"schema": schema, "keys": keys, "times": times, "orphans": orphans}
     fields: dict[str, Any] = {"features": features, "labels": labels}
     fields |= {"train": train, "val": val, "test": test}
-    given = _asked(form, options | {"missing": missing, "task": task}, fields)
+    options |= {"missing": missing, "words": words, "task": task}
+    given = _asked(form, options, fields)
     if "progress" in form.options:
         given["progress"] = progress
     check_files(fields.values())

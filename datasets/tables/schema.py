@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from ...graph.fields import FieldNote, Fields
 from ...graph.graph import EdgeType, Graph
@@ -39,6 +39,7 @@ class Table:
         time_columns: Columns that the source declares as the time of a row.
         is_ordered: Whether the order of rows is meaningful, as in a file or a DataFrame. Rows of
             other tables, such as a database's, are sorted by primary key.
+        unfit: Columns that no field holds, and why, if the source knows that.
     """
 
     name: str
@@ -48,6 +49,7 @@ class Table:
     foreign_keys: tuple[ForeignKey, ...] = ()
     time_columns: tuple[str, ...] = ()
     is_ordered: bool = False
+    unfit: Mapping[str, str] = field(default_factory=dict)
 
 
 def alike(names: Iterable[str]) -> tuple[str, str] | None:
@@ -75,6 +77,9 @@ class Column:
         unit: For times: "seconds", "microseconds" or "nanoseconds" since 1970.
         words: For codes: the words of codes 0, 1, ...
         why: Why it is left out, or how its values were changed.
+        missing: Number of rows without a value.
+        gap: SQL that tells where a number stands for a missing value; empty if nowhere.
+        feature: What the features of a task have of it.
     """
 
     name: str
@@ -86,6 +91,9 @@ class Column:
     unit: str = ""
     words: tuple[str, ...] = ()
     why: str = ""
+    missing: int = 0
+    gap: str = ""
+    feature: str = ""
 
     @property
     def note(self) -> FieldNote | None:
@@ -94,11 +102,11 @@ class Column:
 
     @property
     def holds(self) -> str:
-        """Unit or words of the field, and how it was changed."""
+        """Unit or words of the field, how it was changed, and what features have of it."""
         parts = [self.unit]
         if self.words:
             parts.append(words_text(self.words))
-        return "; ".join(filter(None, [*parts, self.why]))
+        return "; ".join(filter(None, [*parts, self.why, self.feature]))
 
 
 @dataclass(frozen=True)
@@ -143,21 +151,28 @@ class Link:
 
     Attributes:
         edge_type: The edge type.
-        reverse: The edge type of the other direction.
+        reverse: The edge type of the other direction; None: it has none.
         table: The table whose rows are edges.
         relation: Relation with its rows.
         source: Source of the edges.
         target: Destination of the edges.
         count: Number of rows without a missing end.
+        columns: The columns that become fields, or are left out; only without a reverse.
     """
 
     edge_type: EdgeType
-    reverse: EdgeType
+    reverse: EdgeType | None
     table: str
     relation: str
     source: End
     target: End
     count: int
+    columns: tuple[Column, ...] = ()
+
+    @property
+    def edge_types(self) -> tuple[EdgeType, ...]:
+        """The edge types that it makes."""
+        return (self.edge_type,) if self.reverse is None else (self.edge_type, self.reverse)
 
 
 @dataclass(frozen=True)
@@ -212,8 +227,8 @@ class Schema(tables.Tabled):
 
     def _edge_counts(self) -> Iterator[tuple[EdgeType, int]]:
         for link in self.links:
-            yield link.edge_type, link.count
-            yield link.reverse, link.count
+            for edge_type in link.edge_types:
+                yield edge_type, link.count
         yield from (self.edges or {}).items()
 
     def _columns(self) -> Iterator[tuple[str, tuple[Column, ...]]]:

@@ -102,6 +102,12 @@ class _Source(click.Path):
         "help": "Databases: value of missing integers, dates and booleans. Edge lists: of missing "
         "numbers.",
     },
+    words={
+        "metavar": "NUMBER",
+        "type": int,
+        "help": "Databases: keep so many words of each text column, the most frequent ones, and one "
+        "class for the rest.  [default: leave out columns of too many words]",
+    },
     task={
         "metavar": "TABLE:LABEL[:TIME]",
         "once": True,

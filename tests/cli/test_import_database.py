@@ -104,7 +104,7 @@ def test_two_times_are_a_question(shop):
             ("--time", "users:none"),
             "--time must name a column of 'users' (['id', 'country', 'joined'",
         ),
-        (("--train", "50%"), "--train must come with task for a database, got 50%"),
+        (("--train", "50%"), "--train must come with task for tables, got 50%"),
         ((*TASK, "--train", "2"), "--train must be a share of the task's rows in (0, 1], got 2"),
         (("--relabel",), "--relabel must not be given for a source of the form 'database'"),
         (("--schema", "x"), "--schema must not be given for SQLite, got 'x'"),
