@@ -31,6 +31,7 @@ from .sources import (
     sqlite_kind,
     staged_value,
 )
+from .texts import is_gap
 
 _VIEWS = ("view", "materialized view", "system view")
 # Limit of row numbers, since users may set any rowid.
@@ -354,8 +355,8 @@ class SQLiteSession(_Session):
         # The driver infers types from the first rows, and fails for columns that begin with missing
         # values. So a first row of ours sets the types.
         seeds = ", ".join(f"{SQLITE_SEEDS[c.kind]} as {quoted(c.name)}" for c in columns)
-        names = ", ".join(quoted(column.name) for column in columns)
-        query = f"select {seeds} union all select {names} from {table.place}"
+        given = ", ".join(_sqlite_value(column) for column in columns)
+        query = f"select {seeds} union all select {given} from {table.place}"
         values = ", ".join(staged_value(table.name, column) for column in columns)
         # Larger batches save overhead, mostly in DuckDB, but their rows are all in memory. Their
         # size is the same for two readers: the driver prints numbers in columns of texts otherwise
@@ -387,10 +388,14 @@ class SQLiteSession(_Session):
             value = quoted(column.name)
             for kind in ("integer", "real", "text", "blob"):
                 parts.append(f"max(typeof({value}) = '{kind}') as {kind}{place}")
+            # Among numbers, an empty text or N/A is a missing one.
+            parts.append(f"max(typeof({value}) = 'text' and not {is_gap(value)}) as word{place}")
         (held,) = ask(link, f"select {', '.join(parts)} from {table.place}")
         found = {}
         for place, column in enumerate(wanted):
             kinds = {k for k in ("integer", "real", "text", "blob") if held[f"{k}{place}"]}
+            if kinds & {"integer", "real"} and not held[f"word{place}"]:
+                kinds.discard("text")
             found[column.name] = _kind_of_values(table, column, kinds)
         return tuple(
             replace(column, kind=found.get(column.name, column.kind)) for column in columns
@@ -400,6 +405,16 @@ class SQLiteSession(_Session):
 def _sqlite_column(row: Mapping[str, Any]) -> SourceColumn:
     declared = row["type"] or ""
     return SourceColumn(row["name"], declared, sqlite_kind(declared))
+
+
+def _sqlite_value(column: SourceColumn) -> str:
+    """The SQL of SQLite for a column, where texts among numbers may stand for missing values."""
+    value = quoted(column.name)
+    # As declared: other texts may have made a column of numbers one of words.
+    kinds = (column.kind, sqlite_kind(column.declared))
+    if not any(kind in ("integer", "real", "number", "bool") for kind in kinds):
+        return value
+    return f"case when typeof({value}) <> 'text' or not {is_gap(value)} then {value} end"
 
 
 def _kind_of_values(table: SourceTable, column: SourceColumn, kinds: set[str]) -> str:

@@ -1,4 +1,4 @@
-"""From described tables to a graph: the schema, its task, and the graph with fields and features."""
+"""From the schema of tables to a graph with the fields, sets and features that users wish."""
 
 from __future__ import annotations
 

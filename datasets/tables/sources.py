@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from ...system.units import printable
 from .connection import quoted, text_literal
 from .schema import ForeignKey
+from .texts import is_gap
 
 SQLITE_SEEDS = {
     "integer": "0",
@@ -161,7 +162,8 @@ def _typed(value: str, table: str, column: SourceColumn) -> str:
         number = f"try_cast({value} as bigint)"
         wrong = _error(f"{shown} must hold dates or seconds since 1970, {declared}, got ", value)
         return (
-            f"coalesce({_usual_time(value)}, case when {value} is null then null "
+            f"coalesce({_usual_time(value)}, "
+            f"case when {value} is null or {is_gap(value)} then null "
             f"when regexp_full_match({value}, '-?[0-9]+') then case when {number} <= 0 and "
             f"{number} > -{_MOST_SECONDS} or {number} between {_LEAST_SECONDS} and {_MOST_SECONDS} "
             f"then make_timestamp({number} * 1000000) else {wrong} end "

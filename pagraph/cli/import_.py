@@ -105,8 +105,8 @@ class _Source(click.Path):
     words={
         "metavar": "NUMBER",
         "type": int,
-        "help": "Databases: keep so many words of each text column, the most frequent ones, and one "
-        "class for the rest.  [default: leave out columns of too many words]",
+        "help": "Databases: keep so many words of each text column, the most frequent ones, and "
+        "one class for the rest.  [default: leave out columns of too many words]",
     },
     task={
         "metavar": "TABLE:LABEL[:TIME]",
