@@ -102,7 +102,7 @@ def _members(path: Path) -> set[str]:
 
 _EDGES = (
     *("num_nodes", "relabel", "undirected", "weight", "field", "time", "skip_columns", "missing"),
-    *("header", "progress"),
+    *("words", "header", "progress"),
 )
 # The first match wins, so of forms with one ending, the one without `is_it` comes last.
 _FORMS = (
@@ -320,8 +320,8 @@ def read_graph(
         orphans: "error", or "drop": keys that point nowhere make no edge.
         missing: Replacement for missing integers, dates and booleans; for edge lists, for missing
             numbers.
-        words: The most words of a text column: the most frequent ones are kept, and all others are
-            one class. Default: a column of too many words is left out.
+        words: For edge lists, too: the most words of a text column. The most frequent ones are
+            kept, and all others are one class. Default: a column of too many words is left out.
         task: "table:label" or "table:label:time". The table's rows are the seeds of training. They
             get the field ``label``, and masks in the order of time by the shares ``train``, ``val``
             and ``test`` (0.6, 0.2 and 0.2). Types without a column ``feat`` get one from their

@@ -12,7 +12,7 @@ import numpy as np
 from ...errors import FormatError
 from ...system.arrays import Array
 from ...system.units import printable
-from ..numbers import check_beside, float32_holds
+from ..numbers import WIDE, check_beside, float32_holds
 from .choices import MOST_WORDS, Filling
 from .connection import Connection, quoted, text_literal
 from .schema import Column, Table
@@ -187,7 +187,7 @@ def _measures(value: str, name: str, kind: str) -> Sequence[str]:
     count = f"count({value})"
     group = family(kind)
     if kind in ("FLOAT", "DOUBLE"):
-        count = f"count({_number_of(value)})"
+        count = f"count({number_of(value)})"
     if group == "time":
         whole = f"bool_and(epoch_us({value}) % 1000000 = 0)"
         fine = "true"
@@ -207,7 +207,7 @@ def _measures(value: str, name: str, kind: str) -> Sequence[str]:
     return count, "null", "null", "null", "null"
 
 
-def _number_of(value: str) -> str:
+def number_of(value: str) -> str:
     """A fraction in SQL, where NaN is missing."""
     return f"nullif({value}::DOUBLE, 'nan'::DOUBLE)"
 
@@ -321,7 +321,7 @@ class Rule:
     def _fraction(self, column: Column, look: Look) -> Column:
         named = self._missing.named_for(look.table, look.name)
         number = "'nan'" if named is None else repr(float(named))
-        value = f"coalesce({_number_of(quoted(look.name))}, {number}::DOUBLE)"
+        value = f"coalesce({number_of(quoted(look.name))}, {number}::DOUBLE)"
         dtype = "float32"
         if column.field == TIME:
             dtype = "float64"
@@ -477,7 +477,7 @@ class Rule:
             others = f" and {look.missing - 1:,} more" if look.missing > 1 else ""
             raise FormatError(
                 f"{look.shown} must have a value in every row, as {_short(look.kind)} has no NaN; "
-                f"row {self._first_missing(look)}{others} has none: {self._hint}"
+                f"row {self.first_missing(look)}{others} has none: {self._hint}"
             )
         if dtype.startswith("float"):
             return f"coalesce({value}, {float(number)!r}::DOUBLE)", ""
@@ -487,7 +487,14 @@ class Rule:
         why = f"{look.missing:,} missing ones are {int(number)}"
         return f"coalesce({value}, {int(number)})", why
 
-    def _first_missing(self, look: Look) -> int:
+    def is_wide(self, look: Look) -> bool:
+        """Whether a column has integers that floats round."""
+        value = f"abs({quoted(look.name)}::HUGEINT)"
+        ((most,),) = self._connection.run(f"select max({value}) from {quoted(look.relation)}")
+        return most is not None and int(most) >= WIDE
+
+    def first_missing(self, look: Look) -> int:
+        """The first row without a value, from 1."""
         rows = f"select row_number() over () as n, {quoted(look.name)} is null as gap"
         ((row,),) = self._connection.run(
             f"select min(n) from ({rows} from {quoted(look.relation)}) where gap"

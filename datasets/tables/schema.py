@@ -278,23 +278,28 @@ def schema_of(graph: Graph) -> Schema:
 def _schema_now(known: Schema, graph: Graph) -> Schema:
     """The schema of tables, updated to the current fields."""
     vertices = tuple(
-        replace(vertex, columns=_columns_now(vertex, graph.node_fields(vertex.name)))
+        replace(vertex, columns=_columns_now(vertex.columns, graph.node_fields(vertex.name)))
         for vertex in known.vertices
     )
-    columns = {t: _columns_of(graph.edge_fields(t)) for t in graph.edge_types}
+    before = dict(known.edge_columns or {})
+    before |= {link.edge_type: link.columns for link in known.links}
+    columns = {t: _columns_now(before.get(t, ()), graph.edge_fields(t)) for t in graph.edge_types}
     return replace(known, vertices=vertices, edge_columns=columns)
 
 
-def _columns_now(vertex: VertexTable, fields: Fields) -> tuple[Column, ...]:
+def _columns_now(known: tuple[Column, ...], fields: Fields) -> tuple[Column, ...]:
     """Columns that are left out, those that still have their fields, and other fields."""
     now = {column.field: column for column in _columns_of(fields)}
     found = []
-    for column in vertex.columns:
+    for column in known:
         if column.field and column.field not in fields:
             continue
-        if column.field and fields.columns.get(column.field) != column.name:
-            # Another field has its name now.
-            column = now[column.field]
+        if column.field:
+            current = now[column.field]
+            # Otherwise another field has its name now.
+            if fields.columns.get(column.field) == column.name:
+                current = replace(column, dtype=current.dtype, width=current.width)
+            column = current
         found.append(column)
         now.pop(column.field, None)
     return (*found, *now.values())

@@ -48,7 +48,7 @@ class _Source(click.Path):
         "metavar": "NAME[:DTYPE]",
         "multiple": True,
         "help": "Edge lists: keep this column as a field of its name; may be repeated.  "
-        "[default: all named columns of numbers]",
+        "[default: all named columns that a field can hold]",
     },
     header={
         "flags": ("--header/--no-header",),
@@ -99,14 +99,14 @@ class _Source(click.Path):
     missing={
         "metavar": "NUMBER",
         "type": float,
-        "help": "Databases: value of missing integers, dates and booleans. Edge lists: of missing "
-        "numbers.",
+        "help": "Databases: value of missing integers, dates and booleans. Edge lists: also of "
+        "missing fractions.",
     },
     words={
         "metavar": "NUMBER",
         "type": int,
-        "help": "Databases: keep so many words of each text column, the most frequent ones, and "
-        "one class for the rest.  [default: leave out columns of too many words]",
+        "help": "Keep so many words of each text column, the most frequent ones, and one class for "
+        "the rest.  [default: leave out columns of too many words]",
     },
     task={
         "metavar": "TABLE:LABEL[:TIME]",
