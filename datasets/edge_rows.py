@@ -294,8 +294,8 @@ class EdgeRows:
         if place in self._said:
             return self._said[place]
         if self.is_kept(place):
-            return Said(field.column, field=field.name)
-        return Said(field.column, why="it does not hold a number in every row")
+            return Said(field.column, "number", field.name)
+        return Said(field.column, "text", why="it does not hold a number in every row")
 
     @property
     def notes(self) -> dict[str, FieldNote]:

@@ -120,7 +120,8 @@ def _number(rule: Rule, look: Look, column: EdgeColumn, missing: float | None) -
     if look.family == "integer" and not float(filling).is_integer() and rule.is_wide(look):
         why = "integers of 2**53 and more would be rounded beside fractions"
         return TypedColumn(column, replace(said, field="", why=why))
-    said = replace(said, why=f"{look.missing:,} missing ones are {filling:g}")
+    shown = "NaN" if math.isnan(filling) else f"{filling:g}"
+    said = replace(said, why=f"{look.missing:,} missing ones are {shown}")
     text = str(int(filling)) if float(filling).is_integer() else repr(float(filling))
     return TypedColumn(column, said, number_value(look.name, look.kind, column.field, text))
 

@@ -6,9 +6,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from ...graph.fields import FieldNote, Fields
-from ...graph.graph import EdgeType, Graph
+from ...graph.graph import EDGE_TYPE, EdgeType, Graph
 from ...system import tables
 from ...system.units import printable, shortened, words_text
+from ..manifest import ColumnEntry
 
 
 @dataclass(frozen=True)
@@ -224,6 +225,28 @@ class Schema(tables.Tabled):
         left = list(self._left_out())
         if left:
             yield tables.Table([["left out", "type", "why"], *left], left=(0, 1, 2))
+
+    def entries(self) -> list[ColumnEntry]:
+        """What became of each column, for the manifest."""
+        found = []
+        for vertex in self.vertices:
+            found += [ColumnEntry(vertex.name, name, "key") for name in vertex.key]
+        for link in self.links:
+            for name in (*link.source.columns, *link.target.columns):
+                entry = ColumnEntry(link.table, name, "edges")
+                if entry not in found:
+                    found.append(entry)
+        for owner, columns in self._columns():
+            table = "" if owner == "/".join(EDGE_TYPE) else owner
+            for column in columns:
+                becomes = f"{column.dtype} {column.field}" if column.field else "nothing"
+                table, name, becomes, notes = map(
+                    printable, (table, column.name, becomes, column.holds)
+                )
+                # Fields of no type came from elsewhere, such as masks.
+                if column.kind:
+                    found.append(ColumnEntry(table, name, becomes, column.missing, notes))
+        return found
 
     def _edge_counts(self) -> Iterator[tuple[EdgeType, int]]:
         for link in self.links:
