@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -103,7 +103,7 @@ class AskedColumns:
                 names = ", ".join(repr(field.name) for field in self.fields)
                 why = f"{names} are several fields" if len(self.fields) > 1 else "some are skipped"
                 raise FormatError(f"{path} must have a line of column names, as {why}")
-            return [EdgeColumn(field, required=self.is_strict) for field in self.fields]
+            return [EdgeColumn(field, required=self._requires(field)) for field in self.fields]
         for name in self.skipped:
             if name not in header[2:]:
                 shown = ", ".join(map(repr, header[2:])) or "no further ones"
@@ -112,13 +112,21 @@ class AskedColumns:
                 )
         columns = [
             EdgeColumn(
-                field, self._place(path, field, header), separator, self.is_strict, is_named=True
+                field,
+                self._place(path, field, header),
+                separator,
+                self._requires(field),
+                is_named=True,
             )
             for field in self.fields
         ]
         if self.every:
             columns += self._all_named(header, separator)
         return columns
+
+    def _requires(self, field: NumberField) -> bool:
+        """Whether a column must hold numbers, and cannot be read in another way."""
+        return self.is_strict or (field.dtype is not None and self.missing is None)
 
     def _all_named(self, header: Sequence[str], separator: str | None) -> list[EdgeColumn]:
         """The columns after the ids whose names are valid for fields."""
@@ -292,7 +300,9 @@ class EdgeRows:
     def _said_of(self, place: int) -> Said:
         field = self._columns[place].field
         if place in self._said:
-            return self._said[place]
+            said = self._said[place]
+            is_lost = said.field and not self.is_kept(place)
+            return replace(said, field="", why="no dtype holds its numbers") if is_lost else said
         if self.is_kept(place):
             return Said(field.column, "number", field.name)
         return Said(field.column, "text", why="it does not hold a number in every row")

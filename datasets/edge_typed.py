@@ -97,7 +97,7 @@ def _typed(rule: Rule, look: Look, column: EdgeColumn, missing: float | None) ->
         return TypedColumn(column, replace(said, why=str(error)))
     if not made.field or made.width:
         return TypedColumn(column, replace(said, why=made.why or "its rows are lists"))
-    if column.field.dtype is not None:
+    if column.field.dtype is not None or column.field.option == "weight":
         return TypedColumn(column, replace(said, why="its values are no numbers"))
     # Codes and times stay integers, without the search for a dtype.
     kind = bool if made.dtype == "bool" else np.int64
@@ -111,15 +111,17 @@ def _number(rule: Rule, look: Look, column: EdgeColumn, missing: float | None) -
     said = Column(column.field.column, look.kind, column.field.name, missing=look.missing)
     if not look.missing:
         return TypedColumn(column, said, number_value(look.name, look.kind, column.field))
-    if missing is None and column.required:
+    # NaN is a number, if a file has it.
+    row = rule.first_missing(look, nan=False)
+    if missing is None and column.required and row is not None:
         raise FormatError(
-            f"{look.table}, row {rule.first_missing(look)} must have a value in column "
-            f"{look.name!r}, got none"
+            f"{look.table}, row {row} must have a value in column {look.name!r}, got none"
         )
     filling = math.nan if missing is None else missing
-    if look.family == "integer" and not float(filling).is_integer() and rule.is_wide(look):
-        why = "integers of 2**53 and more would be rounded beside fractions"
-        return TypedColumn(column, replace(said, field="", why=why))
+    if look.family == "integer" and not float(filling).is_integer():
+        why = rule.too_wide(look)
+        if why:
+            return TypedColumn(column, replace(said, field="", why=why))
     shown = "NaN" if math.isnan(filling) else f"{filling:g}"
     said = replace(said, why=f"{look.missing:,} missing ones are {shown}")
     text = str(int(filling)) if float(filling).is_integer() else repr(float(filling))
@@ -152,7 +154,8 @@ def read_typed(reading: Reading) -> list[EdgeColumn]:
             left, typed_columns(connection, table, named, reading), strict=True
         ):
             if typed.sql:
-                rows.take_up(place, typed.column, typed.said)
+                is_asked = column.field in reading.asked.fields
+                rows.take_up(place, replace(typed.column, required=is_asked), typed.said)
                 places.append(place)
                 values.append(typed.sql)
                 continue

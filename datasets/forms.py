@@ -176,7 +176,11 @@ _FORMS = (
         lambda path: path.name == METADATA,
     ),
     Form(
-        "tables", "the description of tables", "tables.described.read_tables", (), (".yaml", ".yml")
+        "tables",
+        "the description of tables",
+        "tables.described.read_tables",
+        ("orphans", "missing", "words", "task", "parts", "progress"),
+        (".yaml", ".yml"),
     ),
 )
 # Any other folder is opened as a graph folder, with its errors.
@@ -252,11 +256,12 @@ def database_form(source: StrPath, options: Mapping[str, Any]) -> dict[str, Any]
 def _asked(form: Form, options: Mapping[str, Any], fields: dict[str, Any]) -> dict[str, Any]:
     """The options of a form's reader.
 
-    A database's reader takes the sets out of ``fields``, since they are shares of the task's rows.
+    A task takes the sets out of ``fields``, since they are shares of its rows.
     """
     given = form.chosen(options)
-    if form is _DATABASE:
+    if form is _DATABASE or "task" in given:
         given["parts"] = {part: fields.pop(part, None) for part in PARTS}
+    if "orphans" in form.options:
         check_choices(given)
     return given
 
@@ -414,6 +419,7 @@ def import_graph(
     from .native import write_graph
 
     if not form.is_bounded:
+        fields |= given.get("parts", {})
         graph = read_graph(
             source, **options, **fields, memory=memory, progress=part_of(progress, 0, 0.6)
         )

@@ -278,9 +278,49 @@ class Rule:
         self._hint = hint
         self._enums = 0
 
-    def column(self, look: Look, *, is_time: bool) -> Column:
+    def side_by_side(self, field: str, looks: Sequence[Look]) -> Column:
+        """The field that columns become together, or why it is left out."""
+        if len(looks) == 1:
+            return self.column(looks[0], is_time=field == TIME, field=field)
+        kinds = {list_item(look.kind) if look.family == "list" else look.kind for look in looks}
+        is_mixed = {family(kind) for kind in kinds} == {"integer", "fraction"}
+        columns = []
+        read = []
+        for look in looks:
+            if is_mixed and look.family == "integer":
+                wide = self.too_wide(look)
+                if wide:
+                    return Column(field, why=wide)
+                look = replace(look, kind="DOUBLE")
+            read.append(look)
+            column = self.column(look, is_time=False, field=field)
+            if not column.field or column.note is not None:
+                return Column(field, why=column.why or f"{look.kind} beside other columns")
+            columns.append(column)
+        dtype = joint_dtype(columns).name
+        kind = _SQL_TYPES[dtype]
+        width = sum(column.width or 1 for column in columns)
+        lists = []
+        for look, column in zip(read, columns, strict=True):
+            if column.width:
+                lists.append(array_value(look.name, dtype, column.width))
+            elif look.family == "fraction":
+                # Not by a narrower dtype than that of all.
+                lists.append(f"[{self._fraction_value(look)}]")
+            else:
+                lists.append(f"[{column.sql}]")
+        flat = " || ".join(f"({value})::{kind}[]" for value in lists)
+        gap = " or ".join(column.gap for column in columns if column.gap)
+        why = "; ".join(filter(None, (column.why for column in columns)))
+        missing = sum(column.missing for column in columns)
+        sql = f"({flat})::{kind}[{width}]"
+        return Column(
+            field, looks[0].kind, field, dtype, sql, width, why=why, missing=missing, gap=gap
+        )
+
+    def column(self, look: Look, *, is_time: bool, field: str = "") -> Column:
         """The field that a column becomes, or why it is left out."""
-        field = TIME if is_time else look.name
+        field = field or (TIME if is_time else look.name)
         column = Column(look.name, look.kind, field, missing=look.missing)
         try:
             if look.unfit:
@@ -320,8 +360,7 @@ class Rule:
 
     def _fraction(self, column: Column, look: Look) -> Column:
         named = self._missing.named_for(look.table, look.name)
-        number = "'nan'" if named is None else repr(float(named))
-        value = f"coalesce({number_of(quoted(look.name))}, {number}::DOUBLE)"
+        value = self._fraction_value(look)
         dtype = "float32"
         if column.field == TIME:
             dtype = "float64"
@@ -332,6 +371,12 @@ class Rule:
         shown = "NaN" if named is None else f"{named:g}"
         why = f"{look.missing:,} missing ones are {shown}" if look.missing else ""
         return replace(column, dtype=dtype, sql=cast_to(value, dtype), why=why)
+
+    def _fraction_value(self, look: Look) -> str:
+        """The fractions of a column in SQL, with missing ones replaced."""
+        named = self._missing.named_for(look.table, look.name)
+        number = "'nan'" if named is None else repr(float(named))
+        return f"coalesce({number_of(quoted(look.name))}, {number}::DOUBLE)"
 
     def _fits(self, look: Look, value: str) -> bool:
         """Whether float32 preserves all numbers of a column."""
@@ -487,19 +532,24 @@ class Rule:
         why = f"{look.missing:,} missing ones are {int(number)}"
         return f"coalesce({value}, {int(number)})", why
 
-    def is_wide(self, look: Look) -> bool:
-        """Whether a column has integers that floats round."""
+    def too_wide(self, look: Look) -> str:
+        """Why integers of a column cannot be floats; empty if they can."""
         value = f"abs({quoted(look.name)}::HUGEINT)"
         ((most,),) = self._connection.run(f"select max({value}) from {quoted(look.relation)}")
-        return most is not None and int(most) >= WIDE
+        if most is None or int(most) < WIDE:
+            return ""
+        return f"integers of 2**53 and more would be rounded beside fractions, got {most}"
 
-    def first_missing(self, look: Look) -> int:
-        """The first row without a value, from 1."""
-        rows = f"select row_number() over () as n, {quoted(look.name)} is null as gap"
+    def first_missing(self, look: Look, *, nan: bool = True) -> int | None:
+        """The first row without a value, from 1; None if there is none, also of NaN if ``nan``."""
+        value = quoted(look.name)
+        if nan and look.family == "fraction":
+            value = number_of(value)
+        rows = f"select row_number() over () as n, {value} is null as gap"
         ((row,),) = self._connection.run(
             f"select min(n) from ({rows} from {quoted(look.relation)}) where gap"
         )
-        return int(row)
+        return None if row is None else int(row)
 
 
 def array_value(name: str, dtype: str, width: int) -> str:
