@@ -231,8 +231,10 @@ def _read_columns(reading: Reading, num_nodes: int | None, relabel: bool) -> Non
     if not lost:
         return
     if reading.asked.missing is None:
-        # Again, for the error that names the line.
+        # Again, for the error that names the line; NaN is none.
         _read(strict, num_nodes, relabel)
+        if not read_typed(strict):
+            return
     reasons = {said.name: said.why for said in reading.rows.described}
     name = lost[0].field.column
     raise FormatError(

@@ -227,6 +227,11 @@ class EdgeRows:
         numbers = self._numbers[place]
         if numbers is None:
             return
+        # NaN in a text is a missing number, unless the column must hold numbers as they are.
+        is_open = not self._columns[place].required and place not in self._said
+        if is_open and values.dtype.kind == "f" and np.isnan(values).any():
+            self.leave(place)
+            return
         try:
             numbers.append(values)
         except FormatError:

@@ -67,7 +67,8 @@ def typed_columns(
     rule = Rule(connection, unit, Filling(asked.missing), words=asked.words)
     found = []
     for (_, column), look in zip(named, looks, strict=True):
-        made = _typed(rule, look, column, asked.missing)
+        is_asked = column.field in asked.fields
+        made = _typed(rule, look, column, asked.missing, is_asked=is_asked)
         if not made.sql and column.required:
             raise FormatError(
                 f"{reading.path}, column {look.name!r} must hold numbers, got {look.kind}"
@@ -77,7 +78,9 @@ def typed_columns(
     return found
 
 
-def _typed(rule: Rule, look: Look, column: EdgeColumn, missing: float | None) -> TypedColumn:
+def _typed(
+    rule: Rule, look: Look, column: EdgeColumn, missing: float | None, *, is_asked: bool
+) -> TypedColumn:
     name = column.field.column
     said = Column(name, look.kind, missing=look.missing)
     if look.rows and look.missing == look.rows:
@@ -88,7 +91,7 @@ def _typed(rule: Rule, look: Look, column: EdgeColumn, missing: float | None) ->
         why = f"{rows} no value: missing=-1 fills them"
         return TypedColumn(column, replace(said, why=look.unfit or why))
     if look.family in ("integer", "fraction") and not look.unfit:
-        return _number(rule, look, column, missing)
+        return _number(rule, look, column, missing, is_asked=is_asked)
     try:
         made = rule.column(look, is_time=column.field.is_time)
     except ValueError as error:
@@ -106,7 +109,9 @@ def _typed(rule: Rule, look: Look, column: EdgeColumn, missing: float | None) ->
     return TypedColumn(replace(column, field=field, note=made.note), made, f"({made.sql})::BIGINT")
 
 
-def _number(rule: Rule, look: Look, column: EdgeColumn, missing: float | None) -> TypedColumn:
+def _number(
+    rule: Rule, look: Look, column: EdgeColumn, missing: float | None, *, is_asked: bool
+) -> TypedColumn:
     """How a column of numbers is read, in which some may be missing."""
     said = Column(column.field.column, look.kind, column.field.name, missing=look.missing)
     if not look.missing:
@@ -117,6 +122,8 @@ def _number(rule: Rule, look: Look, column: EdgeColumn, missing: float | None) -
         raise FormatError(
             f"{look.table}, row {row} must have a value in column {look.name!r}, got none"
         )
+    if missing is None and is_asked and not column.required:
+        return TypedColumn(column, replace(said, field="", why="some rows have no number"))
     filling = math.nan if missing is None else missing
     if look.family == "integer" and not float(filling).is_integer():
         why = rule.too_wide(look)

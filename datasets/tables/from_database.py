@@ -208,8 +208,16 @@ def _database_tables(
                 done += rows
                 if progress is not None:
                     progress(done, total)
+        unfit = session.unfit
     return [
-        Table(t.name, relation, connection.columns(relation), t.primary_key, t.foreign_keys)
+        Table(
+            t.name,
+            relation,
+            connection.columns(relation),
+            t.primary_key,
+            t.foreign_keys,
+            unfit=unfit.get(t.name, {}),
+        )
         for t, relation in zip(chosen, relations, strict=True)
     ]
 
@@ -382,6 +390,7 @@ class _DuckDBSession:
     readers = 1
 
     def __init__(self, location: Location, connection: Connection) -> None:
+        self.unfit: dict[str, dict[str, str]] = {}
         self._connection = connection
         path = text_literal(location.uri)
         connection.run(f"attach {path} as {quoted(_ATTACHED)} (read_only)")

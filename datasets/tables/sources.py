@@ -80,9 +80,11 @@ class Session(Protocol):
 
     Attributes:
         readers: Number of threads that may call :meth:`copy` at once.
+        unfit: Columns that no field holds, by table, and why; known when they are copied.
     """
 
     readers: int
+    unfit: dict[str, dict[str, str]]
 
     def tables(self, schema: str | None) -> list[SourceTable]:
         """All tables and views."""

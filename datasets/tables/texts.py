@@ -11,9 +11,12 @@ from ..numbers import MOST_CHARACTERS, WIDE
 from .connection import Connection, quoted, text_literal
 from .schema import Table
 
-_GAPS = ("", "na", "n/a", "#n/a", "<na>", "nan", "-nan", "null", "none")
-"""Texts that stand for missing values among numbers, booleans and times, in any case. Among words
-they are words, except the empty one: NA is a country."""
+_GAPS = (
+    *("", "na", "n/a", "#n/a", "#na", "#n/a n/a", "<na>", "nan", "-nan", "null", "none"),
+    *("1.#ind", "-1.#ind", "1.#qnan", "-1.#qnan"),
+)
+"""Texts that stand for missing values among numbers, booleans and times, in any case, as in pandas.
+Among words they are words, except the empty one: NA is a country."""
 
 _INTEGER = "[+-]?[0-9]+"
 _NUMBER = "[+-]?(([0-9]+[.]?[0-9]*|[.][0-9]+)(e[+-]?[0-9]+)?|inf|infinity)"
