@@ -133,12 +133,12 @@ class Numbers:
         return iter(range(self.count))
 
 
-def per_batch(rounds, count=200_000):
+def per_batch(folder, rounds, count=200_000):
     """CPU seconds that watching adds to one batch."""
     from pagraph.run.ledger import Ledger, watched
 
     class Watched(Numbers):
-        __iter__ = watched(Numbers.__iter__, Ledger())
+        __iter__ = watched(Numbers.__iter__, Ledger(folder))
 
     runs = {Numbers: [], Watched: []}
     for _ in range(rounds):
@@ -181,7 +181,7 @@ def main():
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         if options.only in "a batch":
-            result["CPU seconds a batch"] = per_batch(options.rounds)
+            result["CPU seconds a batch"] = per_batch(folder, options.rounds)
             result["CPU seconds at the start"] = start(folder, options.rounds)
             report.write("run_overhead", result)
         for framework in ("pyg", "dgl"):

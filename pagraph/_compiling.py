@@ -41,6 +41,7 @@ _CLOSE = 2_000_000  # nanoseconds between the kernels of a module, of which one 
 _compiled: list[int] = []  # nanoseconds of each compilation; appended under numba's lock
 _running: list[int] = []  # begin of the compilation under way; also under numba's lock
 _said: list[bool] = []
+_damaged: list[str] = []  # files; appended under numba's lock, too
 _ending = threading.Lock()  # Held while a load ends, so that the ends ascend. A leaf.
 
 
@@ -172,7 +173,17 @@ def _say_if_long(under_way: int) -> None:
     if _said or under_way + sum(_compiled) < SAID_AFTER:
         return
     _said.append(True)
-    words = compiling_words()
+    _say(compiling_words())
+
+
+def say_damaged(path: str) -> None:
+    """Say that a file of a compiled kernel is damaged, for the first one of this process."""
+    if not _damaged:
+        _say(f"compiling kernels again, as {path} is damaged: is the disk full, or failing?")
+    _damaged.append(path)
+
+
+def _say(words: str) -> None:
     _log.info(words)
     # On stderr, where users look. PAGRAPH_QUIET is for programs whose stderr is parsed.
     if not os.environ.get("PAGRAPH_QUIET"):

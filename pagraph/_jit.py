@@ -3,12 +3,11 @@
 import contextlib
 import inspect
 import os
-import tempfile
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numba
 from llvmlite import ir
@@ -21,6 +20,7 @@ from numba.extending import intrinsic
 from numba.np import arrayobj
 
 from ._compiling import compiling, loading
+from ._kernel_files import KernelFiles
 from ._kernel_folder import kernel_folder
 from ._postponed import collection_later, signals_later
 from .errors import PaGraphError
@@ -64,27 +64,14 @@ def check_compiler() -> None:
         )
 
 
-# numba makes folders and files with the umask, which belongs to the whole process and is not
-# changed here. Ours are private whatever it is.
+# numba makes folders with the umask, which belongs to the whole process and is not changed here.
+# Ours are private whatever it is.
 def _make_folder_of(function: Callable[..., Any]) -> None:
     """Make the folder of a kernel's files before numba does."""
     if _CACHE_DIR:
         name = UserProvidedCacheLocator.get_suitable_cache_subpath(inspect.getfile(function))
         with contextlib.suppress(OSError):
             os.mkdir(os.path.join(_CACHE_DIR, name), mode=0o700)
-
-
-@contextlib.contextmanager
-def _new_private_file(path: str) -> Iterator[IO[bytes]]:
-    """numba's way to write a file, whole or not at all, but with the rights of a private one."""
-    descriptor, temporary = tempfile.mkstemp(dir=os.path.dirname(path))
-    try:
-        with open(descriptor, "wb") as file:
-            yield file
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
 
 
 @loading(everyone=True)
@@ -103,7 +90,7 @@ def _compiled(function: Callable[..., Any], *, allocates: bool) -> Callable[...,
     if _CACHE_DIR and not Path(compiled._cache.cache_path).is_relative_to(_CACHE_DIR):
         compiled._cache = NullCache()  # numba chose another folder, for example on a full disk
     if not isinstance(compiled._cache, NullCache):
-        compiled._cache._cache_file._open_for_write = _new_private_file
+        compiled._cache._cache_file = _files_of(compiled._cache)
     load = compiled.compile
 
     def load_whole(signature: Any) -> Any:
@@ -129,6 +116,11 @@ def _compiled(function: Callable[..., Any], *, allocates: bool) -> Callable[...,
     compiled.get_overload = part.get_overload
     kernel_function: Callable[..., Any] = compiled
     return kernel_function
+
+
+def _files_of(cache: Any) -> KernelFiles:
+    stem = os.path.join(cache.cache_path, cache._impl.filename_base)
+    return KernelFiles(stem, cache._impl.locator.get_source_stamp())
 
 
 _FLAGS = {name: option.default for name, option in Flags.options.items()}

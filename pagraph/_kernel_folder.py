@@ -51,8 +51,8 @@ class KernelFolder:
         return f"{'; '.join(reasons)}; {_ADVICE}"
 
     def count(self) -> int:
-        """The number of kernels in it."""
-        return sum(1 for _ in Path(self.path).glob("**/*.nbi")) if self.path else 0
+        """The number of compiled kernels in it."""
+        return sum(1 for _ in Path(self.path).glob("**/*.nbc")) if self.path else 0
 
 
 class _UnsafeError(Exception):

@@ -1,12 +1,19 @@
-"""Postponing signals and garbage collection for the whole process."""
+"""Postponing signals and garbage collection."""
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import gc
 import signal
+import sys
 import threading
-from collections.abc import Iterator
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterator
+from functools import partial
+from types import FrameType
 from typing import Any
 
 
@@ -50,3 +57,54 @@ def signals_later() -> Iterator[None]:
                 signal.signal(number, handler)
             for number, event in reversed(waiting.items()):
                 late.callback(handlers[number], *event)
+
+
+def finalize(item: object, work: Callable[[], object]) -> None:
+    """Do ``work`` when ``item`` is gone, but not at exit; Ctrl-C meanwhile comes again after it.
+
+    Python only prints what a weak reference's callback raises, which would lose the interrupt. A
+    function's start is a place where it may come, before any ``try``. So the callback is C, and
+    goes on with a generator that waits inside its ``try``.
+    """
+    while _over:
+        with contextlib.suppress(IndexError):  # another thread may take the last one
+            del _references[_over.popleft()]
+    key = object()
+    steps = _finalizing(work, key)
+    next(steps)
+    # Called with the reference, which is then what `next` returns at the generator's end.
+    _references[key] = weakref.ref(item, partial(next, steps))
+
+
+_references: dict[object, object] = {}  # to call back, a reference has to live
+# Keys of those that called back. Not deleted by the callback: its caller still has the reference,
+# uncounted, and the interpreter crashed.
+_over: deque[object] = deque()
+
+
+def _finalizing(work: Callable[[], object], key: object) -> Iterator[None]:
+    try:
+        yield
+        _over.append(key)
+        work()
+    except KeyboardInterrupt:
+        interrupt_later()
+
+
+def interrupt_later() -> None:
+    """Interrupt the main thread once it has left the calling function, a finaliser."""
+    _thread.start_new_thread(_interrupt_after, (sys._getframe(1),))
+
+
+def _interrupt_after(callback: FrameType) -> None:
+    """Interrupt the main thread once it has left a function."""
+    main = threading.main_thread().ident
+    while callback in _frames_of(sys._current_frames().get(main or 0)):
+        time.sleep(0.001)
+    _thread.interrupt_main()
+
+
+def _frames_of(frame: FrameType | None) -> Iterator[FrameType]:
+    while frame is not None:
+        yield frame
+        frame = frame.f_back

@@ -303,7 +303,7 @@ class Loader(LoaderControls, Generic[S]):
         return self._engine.on_request(self._source, ids, known)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (type(self), self._arguments, self.state_dict())
+        return _rebuild, (type(self), self._arguments, self._engine.state_of_copy())
 
     # A graph of one vertex type has one plan.
     @property
@@ -417,7 +417,7 @@ def _check_divided() -> None:
 
 
 def _rebuild(cls: type[Loader], arguments: Mapping[str, Any], state: dict[str, Any]) -> Loader:
-    """A pickled or copied loader: made anew with the same arguments, at the same place."""
+    """A pickled or copied loader: made anew with the same arguments, in the same epoch."""
     loader = cls(**arguments)
     loader.load_state_dict(state)
     return loader
@@ -479,15 +479,15 @@ def _usual_seeds(
 def _pairs(name: str, seeds: Any, graph: Graph, edge_type: EdgeType) -> Tensor | None:
     """Seeds that are pairs of a source and a destination; None where they have another number of
     dimensions."""
-    table = seeds if isinstance(seeds, Tensor) else torch.from_numpy(np.array(seeds))
-    if table.dim() != 2:
+    table = seeds if isinstance(seeds, Tensor) else np.array(seeds)
+    if table.ndim != 2:
         return None
     if table.shape[1] != 2:
         raise ValueError(
             f"{name} must have shape (n, 2) as pairs of a source and a destination, got "
             f"{tuple(table.shape)}"
         )
-    ends = [as_ids(name, side) for side in table.unbind(1)]
+    ends = [as_ids(name, table[:, side], IndexError) for side in (0, 1)]
     for ids, ntype in zip(ends, (edge_type[0], edge_type[2]), strict=True):
         check_range(name, ids, graph.num_nodes_of(ntype), IndexError)
     return torch.stack(ends, 1)
@@ -513,7 +513,7 @@ def seed_ids(seeds: Any, count: int, name: str = "seeds", what: str = "vertex") 
                 f"{tuple(mask.shape)}"
             )
         return mask.nonzero().squeeze(1)
-    ids = as_ids(name, seeds)
+    ids = as_ids(name, seeds, IndexError)
     check_range(name, ids, count, IndexError)
     return ids
 

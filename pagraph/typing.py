@@ -76,6 +76,12 @@ class WorkerOptions(TypedDict, total=False):
     in_order: bool
 
 
+class ItemOptions(WorkerOptions, total=False):
+    """``WorkerOptions``, and the order of a user's dataset."""
+
+    sampler: Iterable[Any] | None
+
+
 class TorchOptions(WorkerOptions, total=False):
     """``WorkerOptions``, and keywords about the order of the items."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -405,52 +405,16 @@ def _import_dgl() -> Any:
 def _save_graph(
     file: Path, csc: _Arrays, ndata: dict[str, Tensor], edata: dict[str, Tensor]
 ) -> None:
-    indptr, indices, edge_ids = csc
-    size = _write_graph(file, csc, ndata, edata)
-    # DGL does not check whether the last 4 KiB of a file fit on the disk, and reads garbage for
-    # them later. The same graph without vertices gives the size that the file must have.
-    empty = file.with_suffix(".empty")
-    no_ndata = {name: value[:0] for name, value in ndata.items()}
-    no_edata = {name: value[:0] for name, value in edata.items()}
-    no_csc = (indptr[:1], indices[:0], edge_ids[:0])
-    bare = _write_graph(empty, no_csc, no_ndata, no_edata)
-    empty.unlink()
-    written = [indptr[1:], indices, edge_ids, *ndata.values(), *edata.values()]
-    _check_size(file, size, bare, written)
+    """Save a graph by its in-edges."""
+    from ..dgl.saving import save_whole_graph
 
-
-def _write_graph(
-    file: Path, csc: _Arrays, ndata: dict[str, Tensor], edata: dict[str, Tensor]
-) -> int:
-    """Write a graph by its in-edges; returns the file's size."""
     graph = _import_dgl().graph(("csc", csc), num_nodes=len(csc[0]) - 1)
     graph.ndata.update(ndata)
     graph.edata.update(edata)
-    return _write(file, lambda: _import_dgl().save_graphs(str(file), [graph]))
+    save_whole_graph(file, graph)
 
 
 def _save_tensors(file: Path, tensors: dict[str, Tensor]) -> None:
-    save = _import_dgl().data.utils.save_tensors
-    size = _write(file, lambda: save(str(file), tensors))
-    headers = 24  # bytes of the file's own header
-    for name, value in tensors.items():
-        # The name and its length, five numbers of 8 bytes, and the shape.
-        headers += 8 + len(name.encode())
-        headers += 5 * 8 + 8 * value.dim()
-    _check_size(file, size, headers, tensors.values())
+    from ..dgl.saving import save_whole_tensors
 
-
-def _write(file: Path, write: Callable[[], object]) -> int:
-    """Write a file, and return its size."""
-    # DGL reports a full disk as a DGLError with a C++ stack; callers expect an OSError.
-    try:
-        write()
-    except _import_dgl().DGLError as error:
-        raise OSError(f"{file} cannot be written: {str(error).splitlines()[0]}") from error
-    return file.stat().st_size
-
-
-def _check_size(file: Path, size: int, headers: int, tensors: Iterable[Tensor]) -> None:
-    expected = headers + sum(tensor.numel() * tensor.element_size() for tensor in tensors)
-    if size < expected:
-        raise OSError(f"{file} cannot be written: only {size} of {expected} bytes were")
+    save_whole_tensors(file, tensors)

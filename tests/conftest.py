@@ -1,9 +1,11 @@
 """What all tests share: where real graphs lie, and that nothing is left behind."""
 
 import collections
+import contextlib
 import gc
 import importlib.util
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -224,6 +226,22 @@ def disk_folder(tmp_path):
     if kind in ("tmpfs", "ramfs"):
         pytest.skip(f"needs temporary files on a disk, they are on {kind}")
     return tmp_path
+
+
+@pytest.fixture
+def files_of_at_most():
+    """A disk on which every file may have so many bytes."""
+
+    @contextlib.contextmanager
+    def limited(count):
+        before = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (count, before[1]))
+        try:
+            yield
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+    return limited
 
 
 @pytest.fixture

@@ -43,10 +43,9 @@ def within(limit, time, window=None):
 def _pool(dtype, missing):
     """Few values, so that many are equal; those at the borders of the dtype are rarer."""
     if dtype.is_floating_point:
-        most = torch.finfo(dtype).max
+        most = 2 / torch.finfo(dtype).eps  # larger times are refused, as they may be rounded
         rare = [
-            math.inf,
-            -math.inf,
+            *([] if dtype == torch.float16 else [math.inf, -math.inf]),
             most,
             -most,
             torch.finfo(dtype).tiny,

@@ -36,7 +36,7 @@ def test_parts_run(tmp_path, parts, trials):
     for part in parts:
         command += ["--part", part]
     environment = {"CHAOS_BATCH_SECONDS": "1", "CHAOS_PYTHON": forked_python()}
-    environment["CHAOS_CHECKED_PYTHON"] = bare_python()
+    environment["CHAOS_CLEAN_PYTHON"] = bare_python()
     done = subprocess.run(
         command,
         cwd=ROOT,

@@ -10,7 +10,7 @@ import torch
 
 from pagraph.graph.csc import CSC
 from pagraph.sampling.edge_values import MadeOfFields
-from pagraph.system.threads import ForkLock
+from pagraph.system.threads import fork_lock
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 
@@ -34,7 +34,7 @@ def in_a_thread(run):
 
 
 def test_a_child_finds_every_lock_free():
-    lock, held, done = ForkLock(), threading.Event(), threading.Event()
+    lock, held, done = fork_lock(), threading.Event(), threading.Event()
 
     def hold():
         with lock:
@@ -57,7 +57,7 @@ def test_a_child_finds_every_lock_free():
 
 
 def test_only_one_thread_is_inside():
-    lock, total = ForkLock(), [0]
+    lock, total = fork_lock(), [0]
 
     def count():
         for _ in range(2000):

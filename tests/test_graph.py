@@ -128,6 +128,15 @@ class TestFromCoo:
         [
             ([0, 1], [0], None, ValueError, "src and dst must have the same length, got 2 and 1"),
             ([0, 5], [0, 1], 3, ValueError, r"src must be in \[0, 3\), got 5"),
+            ([10**30], [0], None, ValueError, f"src must fit into 64 bits, got {10**30}"),
+            (
+                [0],
+                np.uint64([2**64 - 1]),
+                None,
+                ValueError,
+                "dst must fit .* got 18446744073709551",
+            ),
+            ([0], [0], 10**30, ValueError, f"num_nodes must fit into 64 bits, got {10**30}"),
             ([0, 1], [0, -2], 3, ValueError, r"dst must be in \[0, 3\), got -2"),
             ([0.5], [0], None, TypeError, "src must hold integers, got float64"),
             ([0, [1, 2]], [0], None, TypeError, "src must hold integers, got a list: "),

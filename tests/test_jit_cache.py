@@ -13,6 +13,7 @@ from fresh_processes import bare_python
 
 import pagraph
 from pagraph import _compiling, _jit, _kernel_folder, warmup
+from pagraph._kernel_files import KernelFiles, new_private_file
 from pagraph.errors import PaGraphError
 
 as_root = pytest.mark.skipif(os.getuid() != 0, reason="only root has folders of other users")
@@ -331,19 +332,112 @@ def test_whatever_the_umask_others_may_write_to_nothing(monkeypatch, tmp_path, u
     finally:
         os.umask(before)
     made = list((tmp_path / "given").glob("**/*"))
-    assert {path.suffix for path in made} == {"", ".nbi", ".nbc"}
+    assert {path.suffix for path in made} == {"", ".nbc"}
     modes = {path.suffix: path.stat().st_mode & 0o7777 for path in made}
-    assert modes == {"": 0o700, ".nbi": 0o600, ".nbc": 0o600}
+    assert modes == {"": 0o700, ".nbc": 0o600}
     compiled = _jit.allocating_kernel(add_two)  # which finds them again
     assert compiled(np.zeros(1)).tolist() == [2]
     assert sum(compiled.stats.cache_hits.values()) == 1
 
 
 def test_a_write_that_fails_leaves_nothing(tmp_path):
-    with pytest.raises(OSError, match="full"), _jit._new_private_file(str(tmp_path / "a")) as file:
+    with pytest.raises(OSError, match="full"), new_private_file(str(tmp_path / "a")) as file:
         file.write(b"x")
         raise OSError("full")
     assert [path for path in tmp_path.iterdir() if path.is_file()] == []
+
+
+def flip(content, at):
+    return content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :]
+
+
+DAMAGES = {
+    "emptied": lambda content: b"",
+    "cut in the digest": lambda content: content[:20],
+    "cut in the middle": lambda content: content[: len(content) // 2],
+    "cut by a byte": lambda content: content[:-1],
+    "longer": lambda content: content + b"\0",
+    "digest flipped": lambda content: flip(content, 3),
+    "origin flipped": lambda content: flip(content, 40),
+    "pickle flipped": lambda content: flip(content, 70),
+    "code flipped": lambda content: flip(content, len(content) // 2),
+    "last byte flipped": lambda content: flip(content, len(content) - 1),
+    "zeroed": lambda content: bytes(len(content)),
+    "a page zeroed": lambda content: content[:4096] + bytes(4096) + content[8192:],
+    "another kernel's": lambda content: b"\x80\x04N.",
+}
+
+
+@pytest.fixture
+def damaged(monkeypatch, tmp_path, capsys):
+    """A function that damages a kernel's files, and loads it as the next process does."""
+    monkeypatch.setattr(_jit, "_CACHE_DIR", str(tmp_path / "given"))
+    monkeypatch.setattr(_compiling, "_damaged", [])
+    monkeypatch.setattr(_compiling, "_said", [True])
+    monkeypatch.delenv("PAGRAPH_QUIET", raising=False)
+    values = [np.zeros(2), np.zeros(2, np.int64)]
+    compiled = _jit.allocating_kernel(add_two)
+    assert [compiled(each).tolist() for each in values] == [[2, 2], [2, 2]]
+    files = sorted((tmp_path / "given").glob("**/*.nbc"))
+    assert len(files) == 2
+
+    def load(damage, files=files):
+        for path in files:
+            path.write_bytes(damage(path.read_bytes()))
+        for hits, told in ((2 - len(files), 1), (2, 0)):
+            _compiling._damaged.clear()
+            compiled = _jit.allocating_kernel(add_two)
+            results = [compiled(each) for each in values]
+            assert [each.tolist() for each in results] == [[2, 2], [2, 2]]
+            assert [each.dtype for each in results] == [np.float64, np.int64]
+            assert sum(compiled.stats.cache_hits.values()) == hits
+            said = capsys.readouterr().err
+            assert said.count("\n") == said.count("compiling kernels again") == told, said
+            assert not told or str(files[0].parent) in said
+
+    return files, load
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_file_is_compiled_anew_and_said_once(damaged, damage):
+    """Of machine code that is flipped, nothing may be loaded: it can crash the process."""
+    _, load = damaged
+    load(DAMAGES[damage])
+
+
+def test_a_damaged_file_costs_no_other(damaged):
+    files, load = damaged
+    load(DAMAGES["code flipped"], files[:1])
+
+
+def test_the_damage_is_not_said_where_nobody_listens(damaged, monkeypatch, capsys):
+    files, _ = damaged
+    files[0].write_bytes(b"")
+    monkeypatch.setenv("PAGRAPH_QUIET", "1")
+    assert _jit.allocating_kernel(add_two)(np.zeros(2)).tolist() == [2, 2]
+    assert _jit.allocating_kernel(add_two)(np.zeros(2, np.int64)).tolist() == [2, 2]
+    assert capsys.readouterr().err == ""
+
+
+def test_forms_of_a_kernel_never_share_a_file(tmp_path):
+    """As those of two processes may that compile at once, with numba's own index of files."""
+    first, second = (KernelFiles(str(tmp_path / "kernel"), "source") for _ in range(2))
+    first.save(("float64",), "of floats")
+    second.save(("int64",), "of integers")
+    for files in (first, second):
+        assert [files.load((each,)) for each in ("float64", "int64", "int32")] == [
+            "of floats",
+            "of integers",
+            None,
+        ]
+
+
+def test_a_file_of_another_source_is_replaced(tmp_path, capsys):
+    KernelFiles(str(tmp_path / "kernel"), ("time", 1)).save(("int64",), "old")
+    files = KernelFiles(str(tmp_path / "kernel"), ("time", 2))
+    assert files.load(("int64",)) is None and capsys.readouterr().err == ""
+    files.save(("int64",), "new")
+    assert files.load(("int64",)) == "new" and len(list(tmp_path.glob("*.nbc"))) == 1
 
 
 @pytest.mark.processes

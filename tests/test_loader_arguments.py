@@ -95,21 +95,27 @@ def test_seeds_that_are_none(seeds, error, text):
     "duplicate", [copy.copy, copy.deepcopy, lambda of: pickle.loads(pickle.dumps(of))]
 )
 @pytest.mark.parametrize("prefetch", [0, 2])
-def test_copies_go_on_at_the_same_place(duplicate, prefetch):
-    of, other = (loader(list(range(20)), shuffle=True, prefetch=prefetch) for _ in range(2))
+@pytest.mark.parametrize("finished", [0, 1])
+@pytest.mark.parametrize("seed", [0, None])
+def test_copies_begin_their_epoch_anew(duplicate, prefetch, finished, seed):
+    """Whoever looks at a batch, or breaks a loop, takes none from a copy."""
+    of = loader(list(range(20)), shuffle=True, prefetch=prefetch, seed=seed)
+    for _ in range(finished):
+        list(of)
     batches = iter(of)
-    next(batches), next(batches)
+    begun = [next(batches), next(batches)]
     again = duplicate(of)
-    rest = [
-        (b.input_nodes.tolist(), b.features["feat"].tolist(), b.labels["label"].tolist())
-        for b in again
-    ]
-    assert rest == [
-        (b.input_nodes.tolist(), b.features["feat"].tolist(), b.labels["label"].tolist())
-        for i, b in enumerate(other)
-        if i >= 2
-    ]
-    assert outputs(again) == outputs(other)  # and the next epoch
+    whole = [*begun, *batches]
+    assert [content(b) for b in again] == [content(b) for b in whole]
+    np.random.seed(1), torch.manual_seed(1)
+    after = outputs(again)
+    np.random.seed(1), torch.manual_seed(1)
+    assert after == outputs(of)  # and the next epoch
+
+
+def content(batch):
+    values = batch.input_nodes, batch.features["feat"], batch.labels["label"]
+    return [value.tolist() for value in values]
 
 
 @pytest.fixture

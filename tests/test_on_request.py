@@ -8,6 +8,7 @@ import threading
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from fresh_processes import HANGING
@@ -165,6 +166,10 @@ def test_types_and_links_have_requests():
     [
         (([1000],), IndexError, r"seeds must be in \[0, 1000\), got 1000"),
         (([-1],), IndexError, r"seeds must be in \[0, 1000\), got -1"),
+        (([10**30],), IndexError, f"seeds must fit into 64 bits, got {10**30}$"),
+        (([1, -(2**63) - 1],), IndexError, f"seeds must fit into 64 bits, got {-(2**63) - 1}$"),
+        ((10**5000,), IndexError, "seeds must fit into 64 bits, got one of 16,610 bits"),
+        ((np.uint64([1, 2**63]),), IndexError, f"seeds must fit into 64 bits, got {2**63}$"),
         (([0.5],), TypeError, "seeds must hold integers, got float64"),
         (
             ([True, False],),
@@ -218,6 +223,10 @@ class TestPyG:
         assert torch.equal(loader(torch.tensor([5, 0])).n_id, batch.n_id)
         with pytest.raises(IndexError, match=r"index must be in \[0, 100\), got 100"):
             loader([100])
+        for wide in (10**30, -(10**30), 2**63):
+            for request in (loader, loader.batch):
+                with pytest.raises(IndexError, match=f"must fit into 64 bits, got {wide}$"):
+                    request([wide])
         links = LinkNeighborLoader(data, [2], edge_label_index=data.edge_index[:, :10], seed=1)
         found = links([4])
         ends = found.n_id[found.edge_label_index].view(-1)

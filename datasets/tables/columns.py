@@ -364,6 +364,8 @@ class Rule:
         dtype = "float32"
         if column.field == TIME:
             dtype = "float64"
+            if look.kind == "FLOAT":
+                self._check_unrounded(look)
             if look.missing:
                 self._filled(value, look, dtype)
         elif look.kind != "FLOAT" and column.field != "feat" and not self._fits(look, value):
@@ -377,6 +379,19 @@ class Rule:
         named = self._missing.named_for(look.table, look.name)
         number = "'nan'" if named is None else repr(float(named))
         return f"coalesce({number_of(quoted(look.name))}, {number}::DOUBLE)"
+
+    def _check_unrounded(self, look: Look) -> None:
+        """Refuse times that were rounded before they came here, as float64 would hide that."""
+        name = quoted(look.name)
+        ((wrong,),) = self._connection.run(
+            f"select max({name}) from {quoted(look.relation)} "
+            f"where isfinite({name}) and abs({name}) > {2**24}"
+        )
+        if wrong is not None:
+            raise FormatError(
+                f"{look.shown} must fit into the 24 bits of FLOAT, which rounds larger times, got "
+                f"{wrong}: keep times as integers or DOUBLE from the start"
+            )
 
     def _fits(self, look: Look, value: str) -> bool:
         """Whether float32 preserves all numbers of a column."""

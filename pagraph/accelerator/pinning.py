@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from ..system.memory import address_on_disk, host_available, may_write
+from ..system.threads import try_lock
 from ..system.units import bytes_text
 
 _PORTABLE_AND_MAPPED = 0x01 | 0x02
@@ -143,11 +144,15 @@ class PinnedMemory:
 
     def _settle(self) -> None:
         """Settle the claims that have ended; if another thread holds the lock, it does so later."""
-        while not self._ended.empty() and self._lock.acquire(blocking=False):
+        while not self._ended.empty():
+            held: list[bool] = []
             try:
+                if not try_lock(self._lock, held):
+                    return
                 self._take_back()
             finally:
-                self._lock.release()
+                if held:
+                    self._lock.release()
 
     def _take_back(self) -> None:
         with contextlib.suppress(queue.Empty):

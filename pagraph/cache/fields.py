@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-import weakref
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -15,6 +14,7 @@ import torch
 from torch import Tensor
 
 from .. import _compiling
+from .._postponed import finalize
 from ..accelerator import Accelerator, Event, OutOfMemory, Stream, accelerator_for, with_room
 from ..features.feature import DeviceFeature, read_each
 from ..features.field import (
@@ -36,6 +36,7 @@ from ..features.padding import Padding
 from ..features.store import Hits, read_counted, read_padded
 from ..graph.fields import FieldValue, FieldVersion
 from ..graph.graph import NODE_TYPE
+from ..graph.watched import look_at_files
 from ..ranking.policy import Rank, RowType
 from ..ranking.workload import FirstEpoch, Share
 from ..stats.reads import CacheStats, CountedRead, PendingRead, ReadCounters, ReadObserver
@@ -157,7 +158,7 @@ class FieldSet:
         self._link = None if accelerator is None else Link(accelerator, transfer)
         if self._link is not None:
             # Not at exit: the driver may be gone by then, and it unpins all memory itself.
-            weakref.finalize(self, self._link.close).atexit = False
+            finalize(self, self._link.close)
         self._device = device
         self._pool_of = pool_of
         self._cache_dtype = cache_dtype
@@ -542,6 +543,16 @@ class FieldSet:
             self._count_first(key, read.ids, read.bounds)
         return _Begun(field.label, path, feature, tensor, counted, held)
 
+    def begin_epoch(self) -> None:
+        """Find files that were changed since the last epoch: rows of those written are read anew.
+
+        Raises:
+            FormatError: A field's file was shortened or replaced.
+        """
+        look_at_files()
+        for field in list(self._fields.values()):
+            field.begin_epoch()
+
     def begin_cold(self) -> bool:
         """Begin an epoch; whether much of some field's file is not in memory."""
         # A list, so that every field notes that an epoch begins.
@@ -626,8 +637,8 @@ class FieldSet:
     def invalidate(self, key: Hashable | None = None) -> None:
         """Drop the cached rows of one field, or of all, here and in sets that share the cache.
 
-        Needed after writes that torch does not track: through a NumPy view, ``tensor.data``, or by
-        other processes.
+        Needed after writes that torch does not track: through a NumPy view, ``tensor.data``, or
+        before the next epoch after those of other processes to a mapped file.
         """
         for field in [self._fields[key]] if key is not None else list(self._fields.values()):
             version = field.invalidate()

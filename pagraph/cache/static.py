@@ -7,7 +7,6 @@ import threading
 import warnings
 import weakref
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from contextlib import ExitStack
 from functools import partial
 
 import torch
@@ -21,7 +20,7 @@ from ..graph.fields import FieldValue, FieldVersion
 from ..ranking.policy import Rank, RowType
 from ..ranking.workload import Share
 from ..system.budget import SLOT_BYTES, Budget, rows_that_fit
-from ..system.threads import ForkLock
+from ..system.threads import fork_lock, try_lock
 from ..system.units import bytes_text
 from .choice import Candidate, Choice, Outputs, Role, choose, memoized
 from .holding import Entry, Holding
@@ -78,9 +77,9 @@ class StaticCache:
         self._link = link
         self._accelerator = None if link is None else link.accelerator
         self._holding = Holding(device, num_rows, outputs, cache_dtype=cache_dtype, link=link)
-        # A ForkLock: another thread may hold it for long, and a child forked meanwhile could never
+        # A fork lock: another thread may hold it for long, and a child forked meanwhile could never
         # take a plain lock.
-        self._fill_lock = ForkLock()
+        self._fill_lock = fork_lock()
         # A training step is done, so its memory and the fields that it reads are known.
         self._stepped = False
         # A choice is made. Later fields get the bytes that it leaves.
@@ -158,19 +157,31 @@ class StaticCache:
         """
         if self._link is None:
             return False
-        if not self._shrinking.acquire(blocking=False):
-            # The shrinking for another batch makes room for this one too.
-            with self._shrinking:
-                return True
-        with ExitStack() as locks:
-            locks.callback(self._shrinking.release)
+        held: list[bool] = []
+        try:
+            if not try_lock(self._shrinking, held):
+                # The shrinking for another batch makes room for this one too.
+                with self._shrinking:
+                    return True
             # Peers may hold the same rows, which are freed only when all release them.
             peers = [
                 other for other in self._others() if other._accelerator is self._link.accelerator
             ]
-            for cache in (self, *peers):
-                locks.enter_context(cache._fill_lock)
-            return self._shrink(self._link, peers)
+            return self._shrink_locked(self._link, peers, [self, *peers])
+        finally:
+            if held:
+                self._shrinking.release()
+
+    def _shrink_locked(
+        self, link: Link, peers: Sequence[StaticCache], unlocked: Sequence[StaticCache]
+    ) -> bool:
+        """:meth:`_shrink` once the fill locks of ``unlocked`` are held."""
+        if not unlocked:
+            return self._shrink(link, peers)
+        # By `with`, and so one within the other: in an ExitStack, which is Python, Ctrl-C could
+        # leave a lock held.
+        with unlocked[0]._fill_lock:
+            return self._shrink_locked(link, peers, unlocked[1:])
 
     def _shrink(self, link: Link, peers: Sequence[StaticCache]) -> bool:
         counts, taken = self._halve()
@@ -241,19 +252,19 @@ class StaticCache:
         # Not blocking: this runs inside a read, which goes on without a cache. `declined` keeps a
         # field that is not worth a row from asking again under the same choice.
         choice = self._holding.choice
-        if (
-            not self._decided
-            or path.declined is choice
-            or not self._fill_lock.acquire(blocking=False)
-        ):
+        if not self._decided or path.declined is choice:
             return
+        held: list[bool] = []
         try:
+            if not try_lock(self._fill_lock, held):
+                return
             base = host_feature(values, self._device)
             seen = Snapshot(values, path.version, path.generation)
             if self._try_to_fill_late(key, self._holding.candidate(key, seen, base)) is None:
                 path.declined = self._holding.choice
         finally:
-            self._fill_lock.release()
+            if held:
+                self._fill_lock.release()
 
     def input_type(self, key: Hashable) -> RowType | None:
         """The type of a field that is read for inputs; None for others."""
@@ -458,10 +469,12 @@ class StaticCache:
         return self._budget, self._device, self._accelerator, self._num_rows, self._cache_dtype
 
     def _take_over_from(self, other: StaticCache, found: Mapping[Hashable, Candidate]) -> bool:
-        # Busy filling. Two caches that wait for each other's fill locks would deadlock.
-        if not other._fill_lock.acquire(blocking=False):
-            return False
+        held: list[bool] = []
         try:
+            # It may be busy filling. Two caches that wait for each other's fill locks would
+            # deadlock.
+            if not try_lock(other._fill_lock, held):
+                return False
             caches = None if other._refilled else other._holding.caches_of(found, self._link)
             if not caches:
                 return False
@@ -475,7 +488,8 @@ class StaticCache:
         except OutOfMemory:  # no room to compare the values
             return False
         finally:
-            other._fill_lock.release()
+            if held:
+                other._fill_lock.release()
         self._log(", shared with another loader")
         return True
 

@@ -24,7 +24,7 @@ import click
 from .. import __version__
 from .._streams import discard_output, flush, print_notice
 from ..errors import FormatError, PaGraphError
-from ..system.units import shortened
+from ..system.units import escaped, shortened
 
 __all__ = ["BAD_INPUT", "VERBS", "main", "record_error", "show_error"]
 
@@ -209,7 +209,7 @@ def record_error(error: Exception) -> None:
 def _error_line(error: Exception) -> tuple[str, int]:
     """The line that is printed, and the exit code."""
     message, code = _describe(error)
-    return f"Error: {shortened(' '.join(message.split()), _LONGEST)}", code
+    return f"Error: {shortened(escaped(' '.join(message.split())), _LONGEST)}", code
 
 
 def _describe(error: Exception) -> tuple[str, int]:

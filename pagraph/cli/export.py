@@ -10,6 +10,7 @@ from ..datasets.forms import check_target
 from ..datasets.paths import folder_form
 from ..options.names import EXPORT_FORMS
 from .options import split_option
+from .terminal import print_text
 
 
 @click.command(name="export")
@@ -33,6 +34,6 @@ def command(folder: Path, out: Path, form: str, split: str) -> None:
 
     graph = open_graph(folder, split=split)
     export_graph(graph, out, form=form)
-    click.echo(
+    print_text(
         f"{out}: {graph.num_nodes:,} vertices, {graph.num_edges:,} edges, as {form} reads it"
     )

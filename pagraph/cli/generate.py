@@ -12,7 +12,7 @@ from ..datasets.generators import citation, rmat, sbm, shop
 from ..options.names import FEATURE_DTYPES
 from ..system.atomic import check_absent
 from .options import memory_option, options_of, store_option
-from .terminal import progress_bar, summary_line, write_folder
+from .terminal import print_text, progress_bar, summary_line, write_folder
 
 if TYPE_CHECKING:
     from ..graph.graph import Graph
@@ -66,7 +66,7 @@ def rmat_command(out: Path, memory: str | None, **settings: Any) -> None:
     with progress_bar("generating") as progress:
         origin = _origin(rmat, size, settings)
         graph = rmat(size, **settings, out=out, memory=memory, origin=origin, progress=progress)
-    click.echo(summary_line(graph, out))
+    print_text(summary_line(graph, out))
 
 
 @command.command("sbm")

@@ -38,7 +38,7 @@ from ..report.words import (
 )
 from ..sampling import NeighborSampler
 from ..system.atomic import new_file, write_json
-from ..system.units import percent
+from ..system.units import escaped, percent
 from .seeds import seeds_and_sampler
 from .settings import Compared, ProfileFiles
 from .terminal import print_table, print_text, progress_bar
@@ -249,7 +249,7 @@ def print_profile(
     # What is to be copied is not broken.
     click.echo(f"To set: {settings_words(curve, recommendation)}")
     if command is not None:
-        click.echo(f"To train: {command}")
+        click.echo(f"To train: {escaped(command)}")
 
 
 def train_command(

@@ -18,7 +18,7 @@ from ..options.names import check_plot_name
 from ..system.atomic import check_writable
 from ..system.progress import Progress
 from ..system.tables import Table, output_width, wrapped
-from ..system.units import bytes_text
+from ..system.units import bytes_text, escaped
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -37,6 +37,7 @@ def progress_bar(description: str, *, console: Console | None = None) -> Iterato
     nothing into a pipe or a log. Yields the ``progress`` that library functions take: a
     function of the work done and the total, which any thread may call.
     """
+    description = escaped(description)
     shows_bar = is_terminal() if console is None else console.is_terminal
     if not shows_bar:
         yield _Lines(description)

@@ -11,14 +11,16 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.utils.data import SequentialSampler
+from torch.utils.data.dataloader import _InfiniteConstantSampler
 
 from ..accelerator.cuda import resolve_device
 from ..graph.conversion import library_of
-from ..graph.csc import check_range, no_ids
+from ..graph.csc import check_range, check_width, no_ids
 from ..sampling import ClusterSampler
 from ..sampling.block_sampler import foreign_sampler
 from ..sampling.sampler import MiniBatchSampler
-from ..seeds.order import DatasetOrder, SeedOrder
+from ..seeds.order import SeedOrder
 from ..system.checks import as_integer
 from .graphbolt import import_dgl
 from .workload import is_unchanged
@@ -138,14 +140,15 @@ def check_keywords(keywords: Mapping[str, Any]) -> None:
     """Check keywords other than DGL's: they must be of torch's loader, to which DGL passes them.
 
     Raises:
-        ValueError: ``sampler`` or ``batch_sampler``, which exclude an order of seeds; or
-            ``shapes``, which DGL's blocks do not have.
+        ValueError: ``batch_sampler``, which excludes an order of seeds; or ``shapes``, which DGL's
+            blocks do not have.
         TypeError: Any other keyword.
     """
     for name, value in keywords.items():
-        if name in ("sampler", "batch_sampler") and value is not None:
+        if name == "batch_sampler" and value is not None:
             raise ValueError(
-                f"{name} is not supported: the order of the seeds is set by indices and shuffle"
+                "batch_sampler is not supported: the order of the seeds is set by indices and "
+                "shuffle"
             )
         if name == "shapes":
             raise ValueError(
@@ -158,20 +161,23 @@ def check_keywords(keywords: Mapping[str, Any]) -> None:
             raise TypeError(f"DataLoader() got an unexpected keyword argument {name!r}")
 
 
-def recreated(keywords: dict[str, Any]) -> tuple[int, bool]:
+def recreated(keywords: dict[str, Any], indices: Any) -> tuple[int, bool]:
     """Batch size and ``drop_last`` of the loader that Lightning recreates from its attributes.
 
     Removes from ``keywords`` what torch's loader derived from the arguments; ``batch_size`` is None
-    there. Raises TypeError unless ``dataset`` is that of one of our loaders.
+    there. Raises TypeError unless ``dataset`` is that of one of our loaders: of a loader of ids, or
+    the user's own ``indices``.
     """
-    order = getattr(keywords.get("dataset"), "order", None)
-    if not isinstance(order, SeedOrder | DatasetOrder):
-        got = type(keywords.get("dataset")).__name__
+    dataset = keywords.get("dataset")
+    order = getattr(dataset, "order", None)
+    if not isinstance(order, SeedOrder) and (dataset is None or dataset is not indices):
+        got = type(dataset).__name__
         raise TypeError(f"dataset must be the dataset of a pagraph.dgl.DataLoader, got {got}")
     for name in ("dataset", "collate_fn", "pin_memory"):
         keywords.pop(name, None)
-    if isinstance(keywords.get("sampler"), torch.utils.data.dataloader._InfiniteConstantSampler):
-        del keywords["sampler"]  # torch's, for datasets without one
+    # torch's, where none was given.
+    if isinstance(keywords.get("sampler"), _InfiniteConstantSampler | SequentialSampler):
+        del keywords["sampler"]
     return (order.batch_size, order.drop_last) if isinstance(order, SeedOrder) else (1, False)
 
 
@@ -218,17 +224,34 @@ def tensor_indices(indices: Any) -> Any:
         }
     try:
         if isinstance(ids, Mapping):
-            return {k: v if isinstance(v, Tensor) else _listed(v) for k, v in ids.items()}
+            return _alike({k: v if isinstance(v, Tensor) else _listed(v) for k, v in ids.items()})
         if not hasattr(ids, "device"):
             return _listed(ids)
-    except (TypeError, ValueError, RuntimeError):
-        pass
+    except (TypeError, ValueError, RuntimeError, OverflowError):
+        if isinstance(indices, list | tuple):
+            check_width("indices", indices, IndexError)
     if not hasattr(indices, "device"):
         raise AttributeError(
             'indices must be tensors, sequences of ids, or a dataset with a "device" attribute '
             f"saying where its batches are; got {type(indices).__name__}"
         )
     return indices
+
+
+_INTEGERS = {torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64}
+
+
+def _alike(ids: dict[Any, Tensor]) -> dict[Any, Tensor]:
+    """Integer ids of all types in the dtype of the first, as DGL puts them into one tensor.
+
+    Ids that do not fit it stay as they are, and are refused with their dtype.
+    """
+    dtype = next((of_type.dtype for of_type in ids.values()), torch.int64)
+    for name, of_type in ids.items():
+        if of_type.dtype != dtype and {of_type.dtype, dtype} <= _INTEGERS:
+            cast = of_type.to(dtype)
+            ids[name] = cast if torch.equal(cast.to(of_type.dtype), of_type) else of_type
+    return ids
 
 
 def _copied(name: str, ids: NDArray[Any]) -> Tensor:

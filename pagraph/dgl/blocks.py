@@ -45,12 +45,14 @@ class BlockBuilder:
     def __init__(self, graph: Any, core: Graph, pools: BufferPools | None = None) -> None:
         self._graph = graph
         self._core = core
-        self._pools = pools if pools is not None else BufferPools(max_free=0)
+        self._pools = pools if pools is not None else BufferPools(batches=0)
         self._idtype = graph.idtype
         self._ntypes = list(graph.ntypes)
         self._etypes = list(graph.etypes)
         self.numbers = {ntype: i for i, ntype in enumerate(self._ntypes)}
         self._canonical = list(graph.canonical_etypes)
+        # The graph's ids at the edges' positions; looked up here rather than for every block.
+        self._edge_ids = {etype: core.csc_of(etype).edge_ids for etype in self._canonical}
         src = [self.numbers[etype[0]] for etype in self._canonical]
         dst = [self.numbers[etype[2]] for etype in self._canonical]
         count = len(self._ntypes)
@@ -131,7 +133,7 @@ class BlockBuilder:
         edge_frames = []
         for etype in self._canonical:
             relation = block.relations[etype]
-            ids = self._core.csc_of(etype).edge_ids
+            ids = self._edge_ids[etype]
             frame = self._edge_frame(etype, relation.positions, ids, edges.get(etype, _NOTHING))
             if relation.weights is not None:  # Of a sampler that corrects for what it draws.
                 frame[EDGE_WEIGHTS] = relation.weights

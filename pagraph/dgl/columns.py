@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 _Key = tuple[str, Any, str]
 """Kind ("node" or "edge"), type, name."""
+_KINDS = ("node", "edge")
 
 
 class Columns:
@@ -43,8 +44,8 @@ class Columns:
         self._graph = graph
         self._fields = fields
         self._device = device
-        own = isinstance(graph, dgl.DGLGraph)
-        self._has_frames = own and type(graph).get_node_storage is dgl.DGLGraph.get_node_storage
+        # By kind, whether rows are those of the frames, and not what a user's method gives.
+        self._has_frames = {kind: _is_dgls(graph, f"get_{kind}_storage") for kind in _KINDS}
         self._roles: dict[_Key, Role] = {}
         self._added: set[_Key] = set()
 
@@ -73,7 +74,7 @@ class Columns:
     def key_of(self, kind: str, type_: Any, name: str) -> Hashable:
         """The key by which a column is read, that of its field or of a user's storage."""
         key = kind, type_, name
-        if not self._has_frames:
+        if not self._has_frames[kind]:
             # A user's class may return another storage each time, so it is asked for every batch.
             try:
                 storage = _storage(self._graph, kind, name, type_)
@@ -105,14 +106,19 @@ class Columns:
             self._roles[key] = role if before is None else role | before
             if self._roles[key] != before:  # add the field again, since the cache plans by roles
                 self._added.discard(key)
-            if key not in self._added and name in frame_of(self._graph, kind, type_)._columns:
+            # What a user's class gives is asked for by each batch.
+            if (
+                self._has_frames[kind]
+                and key not in self._added
+                and name in frame_of(self._graph, kind, type_)._columns
+            ):
                 self._add(key)
 
     def _add(self, key: _Key) -> None:
         """Add a column as a field."""
         kind, type_, name = key
         source = partial(_values, self._graph, kind, name, type_)
-        if self._has_frames:
+        if self._has_frames[kind]:
             graph = self._graph
             place = graph.get_ntype_id(type_) if kind == "node" else graph.get_etype_id(type_)
             source = partial(_frame_values, self._graph, f"_{kind}_frames", place, name, source)
@@ -133,6 +139,13 @@ def row_counts(graph: Any) -> dict[RowType, int]:
         return {}
     counts: dict[RowType, int] = {ntype: int(graph.num_nodes(ntype)) for ntype in graph.ntypes}
     return counts | {etype: int(graph.num_edges(etype)) for etype in graph.canonical_etypes}
+
+
+def _is_dgls(graph: Any, method: str) -> bool:
+    """Whether it is a DGL graph, with DGL's own method."""
+    if not isinstance(graph, dgl.DGLGraph) or method in vars(graph):
+        return False
+    return getattr(type(graph), method) is getattr(dgl.DGLGraph, method)
 
 
 # Free functions, because a field set must not keep its owner alive through a source.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -19,9 +20,10 @@ from ..graph.stored_rows import NarrowRows
 from ..sampling.block_sampler import ExcludedEdges
 from ..system.atomic import new_file
 from ..system.checks import StrPath
-from ..system.threads import ForkLock
+from ..system.threads import fork_lock
 from .deferred import NarrowColumn, frame_of, waiting_column
 from .graphbolt import import_dgl
+from .saving import save_whole_graph
 from .typing import NodeGraph
 
 dgl = import_dgl()
@@ -176,7 +178,7 @@ class WaitingGraph(dgl.DGLGraph):  # type: ignore[name-defined]
         self._make = make
         # Held while the structure is made, so that it is made once. It is a fork lock, because a
         # worker process may be forked meanwhile.
-        self._lock = ForkLock()
+        self._lock = fork_lock()
         self._counts = [core.csc_of(etype).num_edges for etype in outline.canonical_etypes]
         self._outline = self._structure = outline._graph
         counts = [outline.num_nodes(t) for t in outline.ntypes], self._counts
@@ -196,6 +198,7 @@ class WaitingGraph(dgl.DGLGraph):  # type: ignore[name-defined]
     @_graph.setter
     def _graph(self, index: Any) -> None:
         self._structure = index
+        self._mark = self._outline if self._unchanged else index  # see mark_name
 
     @property
     def _unchanged(self) -> bool:
@@ -233,10 +236,14 @@ class WaitingGraph(dgl.DGLGraph):  # type: ignore[name-defined]
         return dgl.DGLGraph, parts
 
 
+def mark_name(graph: Any) -> str:
+    """The attribute whose object is replaced when the graph's structure is changed in place."""
+    return "_mark" if isinstance(graph, WaitingGraph) else "_graph"
+
+
 def structure_mark(graph: Any) -> Any:
-    """An object that is replaced by another when the graph's structure is changed in place."""
-    waits = isinstance(graph, WaitingGraph) and graph._unchanged
-    return graph._outline if waits else graph._graph
+    """The object at :func:`mark_name`."""
+    return getattr(graph, mark_name(graph))
 
 
 def _fields(graph: Graph) -> dict[Any, FieldValue]:
@@ -283,6 +290,7 @@ def save_graph(graph: Graph, path: StrPath) -> None:
 
     Raises:
         ValueError: A field has a dtype that DGL does not save, or breaks this rule.
+        OSError: The file cannot be written, for example as the disk is full.
     """
     for (_, type_, name), values in _fields(graph).items():
         if values.dtype not in _SAVED:
@@ -297,7 +305,7 @@ def save_graph(graph: Graph, path: StrPath) -> None:
                 f"DGL saves bool as uint8, got {values.dtype}"
             )
     with new_file(path) as file:
-        dgl.save_graphs(file.name, [to_dgl(graph)])
+        save_whole_graph(Path(file.name), to_dgl(graph))
 
 
 Sets = dict[EdgeType, ExcludedEdges]

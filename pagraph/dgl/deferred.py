@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -139,7 +139,7 @@ def parent_columns(
     return found
 
 
-def repoint(columns: list[tuple[Any, Any]]) -> None:
+def repoint(columns: Sequence[tuple[Any, Any]]) -> None:
     """Let deferred columns use the parent's current column, which may have been replaced."""
     for column, (parent_frame, key) in columns:
         own = parent_frame._columns.get(key)

@@ -13,12 +13,13 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..engine.stage import SerialStage, Stage
+from .._postponed import interrupt_later
 from ..errors import PipelineError
 from ..stats.reads import ReadCounters
 from ..stats.stats import EpochRecorder, LoaderStats
 from ..system.budget import Budget
 from ..system.checks import as_integer
+from ..system.stage import SerialStage, Stage
 from .graphbolt import import_dgl
 from .remote import RemoteCache, RemoteField, check_policy, expected_reads, refuse_writes
 
@@ -325,7 +326,10 @@ class _ReadAhead:
         # Replaces DGL's, which makes sampler processes drop the collate function: `_inner` does so.
         running = vars(self).get("_pass")
         if running is not None:
-            running.close()
+            try:
+                running.close()
+            except KeyboardInterrupt:
+                interrupt_later()
 
     def __len__(self) -> int:
         """Batches of a pass. (DGL's loaders have no length.)"""

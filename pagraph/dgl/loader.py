@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, overload
 
 import torch
+from torch.utils.data import IterableDataset
 
 from ..accelerator.cuda import check_named, sampler_where_wanted
 from ..engine import PipelineOptions, parse_lookahead
@@ -22,6 +23,7 @@ from ..ranking.policies import resolve_policy
 from ..sampling import BlockSampler, NeighborSampler
 from ..seeds.keys import Ranks, process_ranks
 from ..seeds.order import DatasetOrder, EpochPlan, SeedOrder
+from ..seeds.torch_order import DatasetStream, UsersOrder
 from ..system.budget import Budget, memory_budget
 from ..system.checks import as_integer
 from ..system.threads import near_cores, starting_workers
@@ -65,8 +67,8 @@ if TYPE_CHECKING:
         CacheSize,
         DeviceLike,
         Ids,
+        ItemOptions,
         MemorySize,
-        WorkerOptions,
     )
     from .typing import (
         NegativePairBatch,
@@ -127,7 +129,7 @@ class DataLoader(LoaderControls, Prepared, _DGLDataLoader, Generic[S]):
             All its loaders then share one DGL graph (``loader.graph``), and each epoch uses the
             fields that the graph has when the epoch begins.
         indices: Seeds: a tensor, a sequence, a mapping from type, or a dataset whose items are
-            whole batches.
+            whole batches, map-style or iterable (also endless).
         graph_sampler: A DGL sampler, or anything with ``sample(graph, indices)``.
         device: Where batches are delivered. Default: the graph's device.
         use_ddp: Split the indices evenly between the processes of ``torch.distributed``: each gets
@@ -174,7 +176,8 @@ class DataLoader(LoaderControls, Prepared, _DGLDataLoader, Generic[S]):
             samplers; DGL's ``LaborSampler`` has its own argument. See
             ``pagraph.sampling.NeighborSampler``.
         **kwargs: ``num_workers`` (threads; 0 lets the loader choose), ``worker_init_fn`` (called in
-            each thread) and ``generator``. ``persistent_workers``, ``prefetch_factor``, ``timeout``
+            each thread), ``generator``, and ``sampler``, the order of the items where ``indices``
+            is a map-style dataset. ``persistent_workers``, ``prefetch_factor``, ``timeout``
             and ``multiprocessing_context`` are checked as in torch, but have no effect on threads.
 
     Raises:
@@ -215,7 +218,7 @@ class DataLoader(LoaderControls, Prepared, _DGLDataLoader, Generic[S]):
         seed: int | None = None,
         batch_dependency: int = 1,
         sampling_device: DeviceLike = "auto",
-        **kwargs: Unpack[WorkerOptions],
+        **kwargs: Unpack[ItemOptions],
     ) -> None:
         given = {
             name: value
@@ -224,7 +227,7 @@ class DataLoader(LoaderControls, Prepared, _DGLDataLoader, Generic[S]):
         }
         keywords: dict[str, Any] = {**kwargs}
         if isinstance(keywords.get("collate_fn"), CollateWrapper):
-            batch_size, drop_last = recreated(keywords)
+            batch_size, drop_last = recreated(keywords, indices)
             given.update(batch_size=batch_size, drop_last=drop_last)
         check_keywords(keywords)
         self._core = graph if isinstance(graph, Graph) else None
@@ -263,6 +266,7 @@ class DataLoader(LoaderControls, Prepared, _DGLDataLoader, Generic[S]):
         ranks = process_ranks(ddp_seed) if use_ddp else None
         self._order = _order_of(
             ids,
+            keywords.get("sampler"),
             batch_size,
             shuffle=shuffle,
             drop_last=drop_last,
@@ -309,9 +313,10 @@ class DataLoader(LoaderControls, Prepared, _DGLDataLoader, Generic[S]):
         """Call torch's own constructor, not DGL's: it checks the keywords that mean the same to
         every loader."""
         sample = self.graph_sampler.sample
+        order = self._order
         torch.utils.data.DataLoader.__init__(
             self,
-            _Order(self._order),
+            _Order(order) if isinstance(order, SeedOrder) else order.dataset,
             batch_size=None,
             collate_fn=CollateWrapper(sample, self.graph, self.use_uva, self.device),
             pin_memory=self.pin_prefetcher,
@@ -366,7 +371,8 @@ class DataLoader(LoaderControls, Prepared, _DGLDataLoader, Generic[S]):
     def __iter__(self) -> Iterator[Any]:
         if self._core is not None:
             dgl_graph(self._core)
-        # May have been set since.
+        # Both may have been set since.
+        self._order.shuffle = bool(self.shuffle)
         worker_init_fn = self.worker_init_fn if self.num_workers else None
         native = None
         if isinstance(self._order, SeedOrder):  # A dataset's items mean what the sampler says.
@@ -402,7 +408,12 @@ class DataLoader(LoaderControls, Prepared, _DGLDataLoader, Generic[S]):
         if native is not None:
             edge_wise = is_edge_sampler(sampler)
             inner = sampler.sampler if edge_wise else sampler
-            settings = {"columns": self._columns, "engine": engine, "device": self.device}
+            settings = {
+                "columns": self._columns,
+                "engine": engine,
+                "device": self.device,
+                "ahead": self._epoch_options(native).threads > 0,
+            }
             there = self._samples_there(native, inner, edge_wise)
             source: NodeSource | SubgraphSource
             if isinstance(native, BlockSampler):
@@ -411,8 +422,6 @@ class DataLoader(LoaderControls, Prepared, _DGLDataLoader, Generic[S]):
                 source = SubgraphSource(graph, inner, native, **settings)
             return EdgeSource(graph, sampler, source) if edge_wise else source
         self._samples_there(None, sampler, False)
-        if isinstance(graph, dgl.DGLGraph) and self._options.workers:
-            graph.create_formats_()  # else threads would make them at the same time
         return ForeignSource(
             graph,
             sampler,
@@ -498,9 +507,11 @@ class DataLoader(LoaderControls, Prepared, _DGLDataLoader, Generic[S]):
         known = structures_of(self.graph) if isinstance(self.graph, dgl.DGLGraph) else {}
         return _rebuild, (
             type(self),
-            self._arguments,
+            # As in the present epoch; what was set since counts from the next one on.
+            self._arguments | {"shuffle": self._order.shuffle},
+            self.shuffle,
             self.other_storages,
-            self.state_dict(),
+            self._engine.state_of_copy(),
             known,
         )
 
@@ -557,6 +568,7 @@ class DataLoader(LoaderControls, Prepared, _DGLDataLoader, Generic[S]):
 
 def _order_of(
     ids: Any,
+    sampler: Any,
     batch_size: int,
     *,
     shuffle: bool,
@@ -564,25 +576,31 @@ def _order_of(
     seed: int | None,
     generator: torch.Generator | None,
     ranks: Ranks | None,
-) -> SeedOrder | DatasetOrder:
-    """The order of seeds, or of a dataset's items, which are whole batches."""
-    if not isinstance(ids, torch.Tensor | Mapping):
-        return DatasetOrder(ids, shuffle=shuffle, seed=seed, ranks=ranks)
-    return SeedOrder(
-        ids,
-        batch_size,
-        shuffle=shuffle,
-        drop_last=drop_last,
-        seed=seed,
-        generator=generator,
-        ranks=ranks,
-    )
+) -> SeedOrder | UsersOrder:
+    """The order of seeds, or of a dataset's items, which are whole batches.
+
+    Raises:
+        ValueError: There is a ``sampler`` for what is not a map-style dataset.
+    """
+    is_dataset = not isinstance(ids, torch.Tensor | Mapping)
+    is_iterable = isinstance(ids, IterableDataset)
+    if sampler is not None and (not is_dataset or is_iterable):
+        raise ValueError(
+            "sampler is not supported except for indices that are a map-style dataset, whose order "
+            f"it sets; got {type(sampler).__name__} for a {type(ids).__name__}"
+        )
+    options: dict[str, Any] = {"shuffle": shuffle, "seed": seed, "generator": generator}
+    if is_iterable or sampler is not None:
+        return DatasetStream(ids, sampler, **options)
+    if is_dataset:
+        return DatasetOrder(ids, ranks=ranks, **options)
+    return SeedOrder(ids, batch_size, drop_last=drop_last, ranks=ranks, **options)
 
 
-class _Order(torch.utils.data.IterableDataset[Any]):
-    """Dataset of a loader: iterating over it gives the batches of indices, unshuffled."""
+class _Order(IterableDataset[Any]):
+    """Dataset of a loader of ids: iterating over it gives the batches of indices, unshuffled."""
 
-    def __init__(self, order: Any) -> None:
+    def __init__(self, order: SeedOrder) -> None:
         self.order = order
 
     def __iter__(self) -> Iterator[Any]:
@@ -597,14 +615,17 @@ class _Order(torch.utils.data.IterableDataset[Any]):
 def _rebuild(
     cls: type[DataLoader],
     arguments: dict[str, Any],
+    shuffle: bool,
     storages: dict[str, Any],
-    state: dict[str, Any],
+    state: dict[str, Any] | None,
     structures: dict[str, Graph],
 ) -> DataLoader:
-    """A pickled or copied loader: made anew with the same arguments, at the same place."""
+    """A pickled or copied loader: made anew with the same arguments, in the same epoch."""
     if structures:
         restore_structures(arguments["graph"], structures)
     loader = cls(**arguments)
     loader.other_storages.update(storages)
-    loader.load_state_dict(state)
+    if state is not None:
+        loader.load_state_dict(state)
+    loader.shuffle = shuffle
     return loader

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -12,11 +12,11 @@ from torch import Tensor
 
 from ..cache.choice import Role
 from ..engine.block_source import tensors_of
-from ..engine.steps import Sampled
+from ..engine.steps import Renewal, Sampled
 from ..features.field import Read
 from .blocks import BlockBuilder
-from .columns import Columns, edge_column
-from .convert import core_graph, core_graph_both_ways
+from .columns import Columns
+from .convert import core_graph, core_graph_both_ways, mark_name
 from .deferred import gather_others, map_leaves, moved
 from .graphbolt import import_dgl
 
@@ -83,15 +83,42 @@ def num_ids(by_type: Mapping[Any, Tensor]) -> int:
     return count
 
 
+class Structure(NamedTuple):
+    """The edges of a DGL graph between two changes.
+
+    Attributes:
+        mark: See ``structure_mark``.
+        core: The edges as they are sampled.
+        builder: Makes DGL's blocks and graphs of them.
+        frames: The columns of the edges, by canonical type.
+        device_sampler: Samples them on the batches' device; None: the CPU samples.
+    """
+
+    mark: Any
+    core: Graph
+    builder: BlockBuilder
+    frames: Mapping[EdgeType, Any]
+    device_sampler: DeviceSampler | None = None
+
+
+def _column(frames: Mapping[EdgeType, Any], etype: EdgeType, name: str) -> Tensor | None:
+    """A column of edges, for the kernels; None: there is none of that name."""
+    frame = frames[etype]
+    values: Tensor | None = frame[name] if name in frame._columns else None
+    return values
+
+
 class NativeSource:
     """Reads the columns that a sampler prefetches, and moves batches to their device.
 
     Args:
         graph: A DGL graph on the CPU.
-        core: Its edges as they are sampled.
+        core_of: Returns its edges as they are sampled.
         columns: Reads the columns.
         engine: Recycles memory, makes room.
         device: Device that batches are delivered on.
+        ahead: Whether other threads than the reader's sample. They keep to the structure that the
+            reader saw last.
         weights: The column of edges that the sampler draws by, if any.
     """
 
@@ -106,39 +133,88 @@ class NativeSource:
     def __init__(
         self,
         graph: Any,
-        core: Graph,
+        core_of: Callable[[Any], Graph],
         *,
         columns: Columns,
         engine: Engine[Any],
         device: torch.device,
+        ahead: bool,
         weights: str | None = None,
     ) -> None:
         self._graph = graph
+        self._core_of = core_of
+        self._weights = weights
+        # Of the attribute that each batch compares: a call would take longer than the look.
+        self._mark = mark_name(graph)
         self._ntype = graph.ntypes[0]
         self._idtype = graph.idtype
         self.columns = columns
         self._device = device
         self._fields = engine.fields
         self._pools = engine.pools
-        self.core = core
-        self.builder: BlockBuilder = BlockBuilder(graph, core, self._pools)
-        # Now, before threads read them: DGL gathers a column in two steps, and a thread that looks
+        self.ahead = ahead
+        self._structure = self._seen()
+
+    def _seen(self) -> Structure:
+        """The graph's structure now."""
+        graph = self._graph
+        # First: what is read after a change that comes meanwhile then counts as outdated.
+        mark = getattr(graph, self._mark)
+        core = self._core_of(graph)
+        # Before threads read them: DGL gathers a column in two steps, and a thread that looks
         # between the two pairs new rows with the old index.
-        gather_others(graph, (weights,))
+        gather_others(graph, (self._weights,))
+        frames = dict(zip(graph.canonical_etypes, graph._edge_frames, strict=True))
+        return Structure(mark, core, BlockBuilder(graph, core, self._pools), frames)
+
+    def structure(self) -> Structure:
+        """What a batch is to be sampled from."""
+        known = self._structure
+        if not self.ahead and known.mark is not getattr(self._graph, self._mark):
+            known = self._structure = self._seen()
+        return known
+
+    @property
+    def renewal(self) -> Renewal:
+        """See ``BatchSource``."""
+        return Renewal(self.is_outdated, self._sample_again)
+
+    def is_outdated(self, sampled: Any) -> bool:
+        """See ``Renewal``."""
+        structure = sampled.structure
+        return structure is None or structure.mark is not getattr(self._graph, self._mark)
+
+    def look(self) -> None:
+        """Look at a graph whose edges were changed; in the reader's thread."""
+        if self._structure.mark is not getattr(self._graph, self._mark):
+            self._structure = self._seen()
 
     def sample(self, ticket: Ticket, recorder: EpochRecorder) -> Sampled:
         """See ``BatchSource``."""
-        return self.sample_from(ticket.seeds, ticket.key, recorder)
+        structure = self.structure()
+        try:
+            return self.sample_from(structure, ticket, ticket.seeds, recorder)
+        except Exception:
+            # What a thread reads while the graph is being changed may not fit together.
+            if structure.mark is getattr(self._graph, self._mark):
+                raise
+            return Sampled(Outdated(ticket))
+
+    def _sample_again(self, sampled: Any, recorder: EpochRecorder) -> Sampled:
+        self.look()
+        return self.sample(sampled.ticket, recorder)
 
     def sample_from(
         self,
+        structure: Structure,
+        ticket: Ticket,
         seeds: Any,
-        key: int,
         recorder: EpochRecorder,
         *,
         exclude: Mapping[EdgeType, ExcludedEdges] | None = None,
     ) -> Sampled:
-        """Sample the batch of ``seeds`` and list its reads; in any thread."""
+        """Sample the batch of ``seeds``, those of ``ticket`` or the ends of its edges, and list its
+        reads; in any thread."""
         raise NotImplementedError
 
     def put_together(self, sampled: Any, rows: Iterator[Tensor]) -> tuple[Any, Any]:
@@ -158,10 +234,6 @@ class NativeSource:
         """Vertices by type as DGL gives them: a tensor where there is one type."""
         return nodes[self._ntype] if len(nodes) == 1 else dict(nodes)
 
-    def edge_field(self, etype: EdgeType, name: str) -> Tensor | None:
-        """A column of edges, for the kernels."""
-        return edge_column(self._graph, etype, name)
-
     def to_device(self, item: Any) -> Any:
         """The item where batches are delivered."""
         if self._device.type == "cpu":
@@ -171,15 +243,23 @@ class NativeSource:
         )
 
 
+class Outdated(NamedTuple):
+    """A batch that could not be sampled, as the graph was being changed; the reader does it."""
+
+    ticket: Any
+    structure: None = None
+
+
 class _SampledBlocks(NamedTuple):
     """A natively sampled batch, with DGL's indices of its blocks.
 
     What a device samples has none yet, but an event after which it is there.
     """
 
-    seeds: Any
+    ticket: Ticket
+    structure: Structure
     batch: HeteroMiniBatch
-    structures: list[Any] | None
+    indices: list[Any] | None
     ready: Event | None
 
 
@@ -208,11 +288,11 @@ class NodeSource(NativeSource):
         **settings: Any,
     ) -> None:
         # For "out" the core graph is turned round already: what is sampled are its in-edges.
-        super().__init__(
-            graph, core_graph(graph, sampler.edge_dir), weights=sampler.prob, **settings
-        )
+        core_of = partial(core_graph, edge_dir=sampler.edge_dir)
+        super().__init__(graph, core_of, weights=sampler.prob, **settings)
         self._sampler = sampler if sampler.edge_dir == "in" else sampler.with_in_edges()
-        self._device_sampler = device_sampler
+        # It has a copy of these edges; if they change, the CPU samples the rest of the epoch.
+        self._structure = self._structure._replace(device_sampler=device_sampler)
         # Ids on a device are no window's.
         self.looks_ahead = device_sampler is None
         self._src_names = node_columns(
@@ -228,8 +308,9 @@ class NodeSource(NativeSource):
 
     def sample_from(
         self,
+        structure: Structure,
+        ticket: Ticket,
         seeds: Any,
-        key: int,
         recorder: EpochRecorder,
         *,
         exclude: Mapping[EdgeType, ExcludedEdges] | None = None,
@@ -237,46 +318,47 @@ class NodeSource(NativeSource):
         """The blocks of ``seeds``: a tensor for graphs with one vertex type, or a mapping from
         type."""
         start = self.by_type(seeds)
+        key = ticket.key
+        there = structure.device_sampler
         ready = None
         begin = time.perf_counter_ns()
         try:
-            if self._device_sampler is not None and not exclude:
-                sample = partial(self._device_sampler.sample, start, key, self._idtype)
+            if there is not None and not exclude:
+                sample = partial(there.sample, start, key, self._idtype)
                 found = self._fields.with_room(sample)
                 recorder.device_time("sampling", found.begun, found.ready)
                 batch = found.batch
                 ready = found.ready
             else:
                 batch = self._sampler.sample(
-                    self.core,
+                    structure.core,
                     start,
                     key,
                     dtype=self._idtype,
                     pools=self._pools,
-                    field=self.edge_field,
+                    field=partial(_column, structure.frames),
                     exclude=exclude,
                 )
         finally:
             recorder.spent("sampling", begin)
-        structures = None
+        indices = None
         if ready is None:
             begin = time.perf_counter_ns()
-            structures = self.builder.structures(batch.blocks)
+            indices = structure.builder.structures(batch.blocks)
             recorder.spent("building", begin)
         reads = self.columns.reads("node", self._src_names, batch.input_nodes, batch.hop_ends)
         reads += self.columns.reads("node", self._dst_names, batch.blocks[-1].dst_nodes)
         if self._edge_names:
-            reads += self._edge_reads(batch)
-        return Sampled(_SampledBlocks(seeds, batch, structures, ready), reads, ready)
+            reads += self._edge_reads(structure.builder, batch)
+        return Sampled(_SampledBlocks(ticket, structure, batch, indices, ready), reads, ready)
 
-    def _edge_reads(self, batch: HeteroMiniBatch) -> list[Read]:
+    def _edge_reads(self, builder: BlockBuilder, batch: HeteroMiniBatch) -> list[Read]:
         """Reads of the columns of edges, block by block."""
         reads = []
         etypes = {etype for etype, _ in self._edge_names}
         for place, block in enumerate(batch.blocks):
             ids = {
-                etype: self.builder.edge_ids(etype, block.relations[etype].positions)
-                for etype in etypes
+                etype: builder.edge_ids(etype, block.relations[etype].positions) for etype in etypes
             }
             hop = len(batch.blocks) - place  # The hop that drew them; the last block is hop 1.
             bounds = {etype: [0] * hop + [len(ids[etype])] for etype in ids}
@@ -290,7 +372,7 @@ class NodeSource(NativeSource):
         now."""
         begin = time.perf_counter_ns()
         input_nodes, blocks = self.put_together(sampled, iter(rows or ()))
-        item = self.to_device((input_nodes, sampled.seeds, blocks))
+        item = self.to_device((input_nodes, sampled.ticket.seeds, blocks))
         recorder.spent("building", begin)
         self.count(sampled, recorder, seeds=num_ids(sampled.batch.output_nodes))
         return item
@@ -306,16 +388,17 @@ class NodeSource(NativeSource):
         edges = []
         if self._edge_names:
             edges = [by_type(self._edge_names, rows) for _ in batch.blocks]
-        structures = sampled.structures
+        builder = sampled.structure.builder
+        indices = sampled.indices
         device = None
-        if structures is None:
+        if indices is None:
             accelerator = self._fields.accelerator
             assert accelerator is not None and sampled.ready is not None
             accelerator.hand_over(tensors_of(batch), sampled.ready)
             # Not earlier: they take memory, which is to be of the reader's stream.
-            structures = self._fields.with_room(partial(self.builder.structures, batch.blocks))
+            indices = self._fields.with_room(partial(builder.structures, batch.blocks))
             device = self._device
-        blocks = self.builder.build_all(batch.blocks, structures, src, dst, edges, device)
+        blocks = builder.build_all(batch.blocks, indices, src, dst, edges, device)
         return self.as_dgls(batch.input_nodes), blocks
 
     def count(self, sampled: _SampledBlocks, recorder: EpochRecorder, *, seeds: int) -> None:
@@ -338,9 +421,10 @@ _ARGUMENTS = {
 class _SampledSubgraph(NamedTuple):
     """A natively sampled batch, with DGL's index of it."""
 
-    seeds: Any
+    ticket: Ticket
+    structure: Structure
     batch: Subgraph
-    structure: Any
+    index: Any
 
 
 class SubgraphSource(NativeSource):
@@ -362,8 +446,8 @@ class SubgraphSource(NativeSource):
         hops = sampler.hops
         weights = None if hops is None else hops.prob
         self._by_source = sampler.edge_dir == "out"
-        core = core_graph_both_ways(graph) if self._by_source else core_graph(graph)
-        super().__init__(graph, core, weights=weights, **settings)
+        core_of = core_graph_both_ways if self._by_source else core_graph
+        super().__init__(graph, core_of, weights=weights, **settings)
         self._sampler = sampler
         of_nodes, of_edges = _ARGUMENTS[sampler.seeds_are_vertices]
         self._node_names = node_columns(graph, of_nodes, getattr(dgl_sampler, of_nodes))
@@ -373,8 +457,9 @@ class SubgraphSource(NativeSource):
 
     def sample_from(
         self,
+        structure: Structure,
+        ticket: Ticket,
         seeds: Any,
-        key: int,
         recorder: EpochRecorder,
         *,
         exclude: Mapping[EdgeType, ExcludedEdges] | None = None,
@@ -383,17 +468,17 @@ class SubgraphSource(NativeSource):
         nothing."""
         options: dict[str, Any] = {"dtype": self._idtype, "pools": self._pools}
         if self._sampler.seeds_are_vertices:
-            options |= {"field": self.edge_field, "exclude": exclude}
+            options |= {"field": partial(_column, structure.frames), "exclude": exclude}
         start = self.by_type(seeds) if self._sampler.seeds_are_vertices else seeds
         with recorder.time("sampling"):
-            batch = self._sampler.sample(self.core, start, key, **options)
+            batch = self._sampler.sample(structure.core, start, ticket.key, **options)
         with recorder.time("building"):
             src, dst = (1, 0) if self._by_source else (0, 1)
             ends = {
                 etype: (edges.edge_index[src], edges.edge_index[dst])
                 for etype, edges in batch.edges.items()
             }
-            structure = self.builder.graph_structure(
+            index = structure.builder.graph_structure(
                 ends, batch.input_nodes, by_source=self._by_source
             )
         reads = self.columns.reads("node", self._node_names, batch.input_nodes, batch.hop_ends)
@@ -401,14 +486,14 @@ class SubgraphSource(NativeSource):
         ids = {etype: batch.edges[etype].edge_ids for etype, _ in self._edge_names}
         for etype, name in self._edge_names:
             reads.append(Read(self.columns.key_of("edge", etype, name), ids[etype]))
-        return Sampled(_SampledSubgraph(seeds, batch, structure), reads)
+        return Sampled(_SampledSubgraph(ticket, structure, batch, index), reads)
 
     def deliver(
         self, sampled: _SampledSubgraph, rows: Sequence[Tensor] | None, recorder: EpochRecorder
     ) -> Any:
         """DGL's subgraph, of ShaDow ``(input_nodes, output_nodes, subgraph)``, with columns as the
         graph's are now."""
-        seeds = sampled.seeds
+        seeds = sampled.ticket.seeds
         with recorder.time("building"):
             input_nodes, subgraph = self.put_together(sampled, iter(rows or ()))
             item = (input_nodes, seeds, subgraph) if self._sampler.seeds_are_vertices else subgraph
@@ -420,13 +505,15 @@ class SubgraphSource(NativeSource):
     def put_together(self, sampled: _SampledSubgraph, rows: Iterator[Tensor]) -> tuple[Any, Any]:
         """DGL's input nodes and subgraph, on the CPU; takes the rows of its reads."""
         nodes = sampled.batch.input_nodes
-        csc_of = self.core.out_csc_of if self._by_source else self.core.csc_of
+        core = sampled.structure.core
+        csc_of = core.out_csc_of if self._by_source else core.csc_of
         edges = {}
         for etype, found in sampled.batch.edges.items():
             edges[etype] = found.numbers, None if found.ids_of is None else csc_of(etype).edge_ids
         node_rows = by_type(self._node_names, rows)
         edge_rows = by_type(self._edge_names, rows)
-        subgraph = self.builder.graph(sampled.structure, nodes, edges, node_rows, edge_rows)
+        builder = sampled.structure.builder
+        subgraph = builder.graph(sampled.index, nodes, edges, node_rows, edge_rows)
         return self.as_dgls(nodes), subgraph
 
     def count(self, sampled: _SampledSubgraph, recorder: EpochRecorder, *, seeds: int) -> None:

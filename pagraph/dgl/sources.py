@@ -13,14 +13,14 @@ from torch import Tensor
 
 from ..accelerator import Accelerator, Handover
 from ..cache.choice import Role
-from ..engine.steps import Sampled
+from ..engine.steps import Renewal, Sampled
 from ..features.field import Read
 from ..graph.csc import as_ids, check_range
 from ..sampling.edge_batches import edge_ends, negative_pairs
 from ..sampling.negative import compact_pairs
 from ..system.threads import lock_of as _lock_of
 from .columns import Columns, awaited
-from .convert import FixedExclusion, core_graph, excluded_sets
+from .convert import FixedExclusion, core_graph, excluded_sets, structure_mark
 from .deferred import (
     LazyColumn,
     find_lazy,
@@ -32,7 +32,7 @@ from .deferred import (
     repoint,
 )
 from .graphbolt import import_dgl
-from .native_sources import by_type, edge_columns, num_ids
+from .native_sources import Outdated, by_type, edge_columns, num_ids
 from .workload import native_negatives
 
 dgl = import_dgl()
@@ -40,17 +40,21 @@ from dgl.dataloading.base import find_exclude_eids  # noqa: E402
 from dgl.frame import LazyFeature  # noqa: E402
 
 if TYPE_CHECKING:
+    from ..graph.csc import CSC
     from ..graph.graph import EdgeType
     from ..seeds.order import Ticket
     from ..stats.stats import EpochRecorder
-    from .native_sources import NativeSource
+    from .native_sources import NativeSource, Structure
 
 
 class _Item(NamedTuple):
     """A sampler's item, and what is still to be filled in."""
 
-    item: Any
-    waiting: list[tuple[Any, Any]]
+    ticket: Ticket
+    mark: Any = None
+    """The graph's ``structure_mark``; None if it was changed before or while it was sampled."""
+    item: Any = None
+    waiting: Sequence[tuple[Any, Any]] = ()
     """Columns that are still to be gathered from the graph."""
     columns: Sequence[LazyColumn] = ()
     """Columns that reads will fill."""
@@ -102,23 +106,54 @@ class ForeignSource:
         self._threads = threads
         self._accelerator = accelerator
         self._lock = lock_of(sampler)
+        self._may_change = isinstance(graph, dgl.DGLGraph)
+        self._mark: Any = None
+        self._look()
+
+    def _look(self) -> None:
+        """Look at the graph, of which threads sample until its edges are changed."""
+        if self._may_change:
+            self._mark = structure_mark(self._graph)
+            if self._threads:  # they would do both at the same time
+                self._graph.create_formats_()
+                materialise(self._graph)
+
+    @property
+    def renewal(self) -> Renewal | None:
+        """See ``BatchSource``; a graph of another class is not known to change."""
+        return Renewal(self._is_outdated, self._sample_again) if self._may_change else None
+
+    def _is_outdated(self, drawn: _Item) -> bool:
+        return self._may_change and drawn.mark is not structure_mark(self._graph)
+
+    def _sample_again(self, drawn: _Item, recorder: EpochRecorder) -> Sampled:
+        self._look()
+        return self.sample(self.draw(drawn.ticket, recorder), recorder)
 
     def draw(self, ticket: Ticket, recorder: EpochRecorder) -> _Item:
         """The sampler's own sampling."""
+        mark = structure_mark(self._graph) if self._may_change else None
+        # Not by a thread: its columns wait to be gathered, which two threads must not do at once.
+        if self._threads and mark is not self._mark:
+            return _Item(ticket)
         seeds = ticket.seeds
         if self._move_seeds:
             seeds = map_leaves(seeds, lambda x: x.to(self._device))
-        if self._threads:
-            materialise(self._graph)
         # Read before the sampler runs: another thread may replace a column meanwhile, and then the
         # batch would hold one that the graph no longer has.
         before = parent_storages(self._graph)
-        with self._lock, recorder.time("sampling"):
-            item = self._sampler.sample(self._graph, seeds)
+        try:
+            with self._lock, recorder.time("sampling"):
+                item = self._sampler.sample(self._graph, seeds)
+        except Exception:
+            drawn = _Item(ticket, mark)
+            if not self._is_outdated(drawn):
+                raise
+            return drawn
         waiting = []
         for graph in _graphs(item):
             waiting += parent_columns(graph, self._graph, before)
-        return _Item(item, waiting)
+        return _Item(ticket, mark, item, waiting)
 
     def sample(self, drawn: _Item, recorder: EpochRecorder) -> Sampled:
         """The reads of a batch that the sampler has drawn: the lazy columns of its graphs."""
@@ -133,6 +168,8 @@ class ForeignSource:
 
     def build(self, drawn: _Item, rows: object) -> _Item:
         """Fetch the leaves that are in the user's storages."""
+        if self._is_outdated(drawn):
+            return drawn
         leaves: list[Tensor] = []
 
         def fetched(leaf: Any) -> Any:
@@ -184,11 +221,26 @@ def lock_of(sampler: Any) -> threading.RLock:
 Pairs = dict["EdgeType", tuple[Tensor, Tensor]]
 
 
+class _Ends(NamedTuple):
+    """The edges of a graph between two changes, for batches that start from edges.
+
+    Attributes:
+        structure: As their vertices are sampled.
+        csc: As they are, whichever way that is.
+        fixed: Positions of the edges that every batch excludes.
+    """
+
+    structure: Structure
+    csc: dict[EdgeType, CSC]
+    fixed: FixedExclusion
+
+
 @dataclass(frozen=True, eq=False)
 class _Drawn:
     """Seed edges with the results of user callbacks, which run serially in batch order."""
 
-    key: int
+    ticket: Ticket
+    ends: _Ends
     edges: dict[EdgeType, Tensor]
     negatives: Any
     exclude: Any
@@ -197,6 +249,8 @@ class _Drawn:
 class _Sampled(NamedTuple):
     """A sampled edge-wise batch; ``inner`` is the batch of its vertices."""
 
+    ticket: Ticket
+    structure: Structure
     edges: dict[EdgeType, Tensor]
     nodes: dict[str, Tensor]
     pairs: list[Pairs]
@@ -225,17 +279,46 @@ class EdgeSource:
         self._sampler = edge_sampler
         self._inner = inner
         self.looks_ahead = inner.looks_ahead
-        core = core_graph(graph)  # The edges as they are, whichever way the blocks are sampled.
-        self._csc = {etype: core.csc_of(etype) for etype in graph.canonical_etypes}
+        self._ends = self._seen()
         self._negatives = native_negatives(edge_sampler.negative_sampler)
         self._lock = lock_of(edge_sampler)
-        # Most samplers exclude the same edges in every batch: so their sets are made once.
-        self._fixed = FixedExclusion()
         self._label_names = edge_columns(graph, "prefetch_labels", edge_sampler.prefetch_labels)
         inner.columns.declare("edge", self._label_names, Role.OUTPUT)
 
-    def draw(self, ticket: Ticket, recorder: EpochRecorder) -> _Drawn:
+    def _seen(self) -> _Ends:
+        """The graph's edges, as ``inner`` saw them last."""
+        core = core_graph(self._graph)
+        csc = {etype: core.csc_of(etype) for etype in self._graph.canonical_etypes}
+        # Most samplers exclude the same edges in every batch: so their sets are made once.
+        return _Ends(self._inner.structure(), csc, FixedExclusion())
+
+    def _look(self) -> None:
+        self._inner.look()
+        if self._inner.structure() is not self._ends.structure:
+            self._ends = self._seen()
+
+    @property
+    def renewal(self) -> Renewal:
+        """See ``BatchSource``; the user's functions are called again."""
+        return Renewal(self._inner.is_outdated, self._sample_again)
+
+    def _sample_again(self, sampled: Any, recorder: EpochRecorder) -> Sampled:
+        self._look()
+        return self.sample(self.draw(sampled.ticket, recorder), recorder)
+
+    def draw(self, ticket: Ticket, recorder: EpochRecorder) -> _Drawn | Outdated:
         """Call user callbacks in batch order, with their own RNG; canonicalise edge types."""
+        if not self._inner.ahead:
+            self._look()
+        ends = self._ends
+        try:
+            return self._drawn(ticket, ends, recorder)
+        except Exception:
+            if not self._inner.is_outdated(ends):
+                raise
+            return Outdated(ticket)
+
+    def _drawn(self, ticket: Ticket, ends: _Ends, recorder: EpochRecorder) -> _Drawn:
         graph = self._graph
         sampler = self._sampler
         seeds: Any = ticket.seeds
@@ -255,35 +338,49 @@ class EdgeSource:
                 exclude = find_exclude_eids(
                     graph, seeds, exclude, sampler.reverse_eids, sampler.reverse_etypes
                 )
-        return _Drawn(ticket.key, edges, negatives, exclude)
+        return _Drawn(ticket, ends, edges, negatives, exclude)
 
-    def sample(self, drawn: _Drawn, recorder: EpochRecorder) -> Sampled:
+    def sample(self, drawn: _Drawn | Outdated, recorder: EpochRecorder) -> Sampled:
         """Find the ends, draw negatives, relabel the vertices, sample their blocks; thread-safe."""
+        if isinstance(drawn, Outdated):
+            return Sampled(drawn)
+        try:
+            return self._sampled(drawn, recorder)
+        except Exception:
+            if not self._inner.is_outdated(drawn.ends):
+                raise
+            return Sampled(Outdated(drawn.ticket))
+
+    def _sampled(self, drawn: _Drawn, recorder: EpochRecorder) -> Sampled:
         idtype = self._graph.idtype
+        structure, csc, fixed = drawn.ends
         with recorder.time("sampling"):
-            positive = edge_ends(self._csc, drawn.edges, idtype)
+            positive = edge_ends(csc, drawn.edges, idtype)
             groups = [positive]
             if self._sampler.negative_sampler is not None:
                 groups.append(self._negative_pairs(drawn, positive))
-            nodes, pairs = compact_pairs(self._inner.core, groups, idtype)
-            make = self._fixed.sets if drawn.exclude is self._sampler.exclude else excluded_sets
-            exclude = make(self._graph, self._inner.core, drawn.exclude)
-        inner = self._inner.sample_from(nodes, drawn.key, recorder, exclude=exclude)
+            nodes, pairs = compact_pairs(structure.core, groups, idtype)
+            make = fixed.sets if drawn.exclude is self._sampler.exclude else excluded_sets
+            exclude = make(self._graph, structure.core, drawn.exclude)
+        ticket = drawn.ticket
+        inner = self._inner.sample_from(structure, ticket, nodes, recorder, exclude=exclude)
         # DGL's pair graphs have all edge types, including those without seeds.
         nothing = torch.empty(0, dtype=idtype, device="cpu")
         edges = {etype: drawn.edges.get(etype, nothing) for etype in self._graph.canonical_etypes}
         reads = [*inner.reads, *self._inner.columns.reads("edge", self._label_names, edges)]
-        return Sampled(_Sampled(edges, nodes, pairs, inner.batch), reads, inner.after)
+        sampled = _Sampled(ticket, structure, edges, nodes, pairs, inner.batch)
+        return Sampled(sampled, reads, inner.after)
 
     def _negative_pairs(self, drawn: _Drawn, positive: Pairs) -> Pairs:
         if self._negatives is not None:
-            return negative_pairs(self._csc, positive, self._negatives, drawn.key)
+            csc = drawn.ends.csc
+            return negative_pairs(csc, positive, self._negatives, drawn.ticket.key)
         pairs = drawn.negatives
         if not isinstance(pairs, Mapping):
-            if len(self._csc) != 1:
+            if len(drawn.ends.csc) != 1:
                 raise AssertionError(
                     "the negative sampler must return a dict for a graph of several edge types, "
-                    f"{list(self._csc)}"
+                    f"{list(drawn.ends.csc)}"
                 )
             pairs = {self._graph.canonical_etypes[0]: pairs}
         return {
@@ -313,7 +410,7 @@ class EdgeSource:
         with recorder.time("building"):
             left = iter(rows or ())
             input_nodes, inner = self._inner.put_together(sampled.inner, left)
-            builder = self._inner.builder
+            builder = sampled.structure.builder
             structures = [builder.graph_structure(pairs, sampled.nodes) for pairs in sampled.pairs]
             edges = {etype: (ids, None) for etype, ids in sampled.edges.items()}
             labels = by_type(self._label_names, left)

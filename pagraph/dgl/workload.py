@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from ..graph.graph import EdgeType
     from ..sampling.negative import NegativePairs
     from ..sampling.sampler import MiniBatchSampler
-    from ..seeds.order import DatasetOrder
+    from ..seeds.torch_order import UsersOrder
 
 
 def native_sampler(graph: Any, sampler: Any) -> MiniBatchSampler | None:
@@ -245,7 +245,7 @@ def _whole(fanout: Any) -> Any:
 
 
 def workload_of(
-    graph: Any, sampler: Any, order: SeedOrder | DatasetOrder, native: MiniBatchSampler | None
+    graph: Any, sampler: Any, order: SeedOrder | UsersOrder, native: MiniBatchSampler | None
 ) -> Workload:
     """The workload of a loader with this DGL graph, sampler and order.
 
@@ -276,7 +276,7 @@ def workload_of(
     )
 
 
-def _sampled(graph: Any, sampler: Any, order: SeedOrder | DatasetOrder) -> Sampled:
+def _sampled(graph: Any, sampler: Any, order: SeedOrder | UsersOrder) -> Sampled:
     inner = native_sampler(graph, sampler) if isinstance(order, SeedOrder) else None
     if isinstance(inner, BlockSampler) and inner.edge_dir != "in":
         inner = inner.with_in_edges()
@@ -297,7 +297,7 @@ def _as_loader(graph: Any, sampler: Any, inner: MiniBatchSampler | None) -> Mini
 
 
 def _seed_reads(
-    graph: Any, sampler: Any, order: SeedOrder | DatasetOrder, row_type: RowType
+    graph: Any, sampler: Any, order: SeedOrder | UsersOrder, row_type: RowType
 ) -> Tensor | None:
     """Reads of each row as a seed, over all ranks, shape ``(num_rows,)``, int64.
 

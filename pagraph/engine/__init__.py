@@ -2,9 +2,8 @@
 
 from ..options.pipeline import PipelineOptions, parse_lookahead
 from .epochs import Epochs
-from .stage import SerialStage, Stage
 from .steps import Steps
 
-__all__ = ["Epochs", "PipelineOptions", "SerialStage", "Stage", "Steps", "parse_lookahead"]
+__all__ = ["Epochs", "PipelineOptions", "Steps", "parse_lookahead"]
 
 __dir__ = __all__.copy

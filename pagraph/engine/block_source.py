@@ -85,6 +85,7 @@ class BlockSource:
     draw = None
     is_pure = True
     rereads = False
+    renewal = None
     build = None
     finish = None
     begin = None

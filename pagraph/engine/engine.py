@@ -22,13 +22,23 @@ from ..stats.trace import Tracer
 from ..system.buffers import BufferPools
 from ..system.checks import StrPath
 from ..system.memory import host_available
-from ..system.threads import ForkLock, run_worker_init
+from ..system.threads import fork_lock, run_worker_init
 from ..system.units import shortened
 from .envelope import Envelope
 from .epochs import EpochIterator, Epochs
 from .planning import Planner, Ranker
 from .program import Begun, DeviceProgram, ProgramSource
-from .steps import BatchSource, Build, FailedBatch, Fetched, Sampled, Send, Steps, WindowReader
+from .steps import (
+    BatchSource,
+    Build,
+    FailedBatch,
+    Fetched,
+    Renewal,
+    Sampled,
+    Send,
+    Steps,
+    WindowReader,
+)
 
 if TYPE_CHECKING:
     from ..accelerator import Event
@@ -46,6 +56,9 @@ copied."""
 
 # A repr names the first of hundreds of fields.
 _LONGEST_FIELDS = 200
+
+# How often requests look whether files were changed. It takes 3 us a field, a request 100 us.
+_LOOK_SECONDS = 0.05
 
 # "requ": separates the random numbers of requests from those of epochs.
 _REQUESTED = 0x72657175
@@ -112,8 +125,9 @@ class Engine(Generic[T]):
         self.envelope: Envelope | None = None
         # Guards the set-up by the first two requests. Taken before the locks of planner and cache,
         # never under them. A fork lock, as forked workers may make requests.
-        self._request_lock = ForkLock()
+        self._request_lock = fork_lock()
         self._requests = 0
+        self._looked = -_LOOK_SECONDS
 
     @property
     def memory_plan(self) -> MemoryPlan:
@@ -150,8 +164,8 @@ class Engine(Generic[T]):
         """
         fields = self.fields
         accelerator = self.accelerator
-        fetch: Any = partial(_fetch, fields, source.send, source.build, source.rereads)
-        deliver: Any = partial(_deliver, fields, source)
+        fetch: Any = _fetch_of(fields, source)
+        deliver: Any = partial(_deliver, fields, source, source.renewal, fetch)
         if program is not None:
             program.source = cast(ProgramSource, source)  # only such sources come with a program
             deliver = partial(_deliver_program, program, fetch, deliver)
@@ -169,7 +183,9 @@ class Engine(Generic[T]):
                 _window_reader, fields, self._planner, self.epochs.options, source.looks_ahead
             ),
             on_start=None if worker_init_fn is None else partial(run_worker_init, worker_init_fn),
-            before_first_batch=partial(_prepare, self._planner, self.epochs.options, self.envelope),
+            before_first_batch=partial(
+                _prepare, fields, self._planner, self.epochs.options, self.envelope
+            ),
             after_first_step=self._planner.after_first_step,
             fill=partial(_fill, fields, program),
             fills_beside=self._planner.fills_beside,
@@ -204,9 +220,9 @@ class Engine(Generic[T]):
         ticket = Ticket(recorder.epoch, 0, key, seeds)
         drawn = ticket if source.draw is None else source.draw(ticket, recorder)
         sampled = source.sample(drawn, recorder)
-        fetch = partial(_fetch, self.fields, source.send, source.build, source.rereads)
+        fetch = _fetch_of(self.fields, source)
         fetched = fetch(sampled, recorder, None)
-        batch = _deliver(self.fields, source, fetched, recorder)
+        batch = _deliver(self.fields, source, source.renewal, fetch, fetched, recorder)
         if isinstance(batch, FailedBatch):
             raise batch.error
         return batch
@@ -222,6 +238,10 @@ class Engine(Generic[T]):
         training step, since the first batch has been used by then. Other requests wait for both.
         """
         with self._request_lock:
+            now = time.monotonic()
+            if now - self._looked > _LOOK_SECONDS:
+                self.fields.begin_epoch()
+                self._looked = now
             recorder = self.stats.requested(self.epochs.tracing)
             if self._requests < 2:
                 with recorder.time("filling"):
@@ -233,6 +253,23 @@ class Engine(Generic[T]):
                         self.epochs.first_step_done = True
                 self._requests += 1
             return recorder
+
+    def state_dict(self, *, from_beginning: bool = False) -> dict[str, Any]:
+        """The loader's position; see ``Epochs.state_dict``."""
+        state = self.epochs.state_dict(from_beginning=from_beginning)
+        envelope = self.envelope
+        return state if envelope is None else state | {"shapes": envelope.state_dict()}
+
+    def state_of_copy(self) -> dict[str, Any] | None:
+        """The state of a loader's copy, which reads the present epoch from its beginning.
+
+        A pass that was begun and left, as to look at one batch, is not the copy's. None: the
+        order, of a sampler without length, has no state.
+        """
+        try:
+            return self.state_dict(from_beginning=True)
+        except TypeError:
+            return None
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from a saved state; raises as ``Epochs.load_state_dict``.
@@ -278,11 +315,19 @@ def _fill(fields: FieldSet, program: DeviceProgram | None) -> None:
     fields.after_first_step()
 
 
-def _prepare(planner: Planner, options: PipelineOptions, envelope: Envelope | None) -> None:
-    """Prepare cache and sizes before the first batch of an epoch."""
+def _prepare(
+    fields: FieldSet, planner: Planner, options: PipelineOptions, envelope: Envelope | None
+) -> None:
+    """Prepare files, cache and sizes before the first batch of an epoch."""
+    fields.begin_epoch()
     planner.prepare(options)
     if envelope is not None:
         envelope.begin()
+
+
+def _fetch_of(fields: FieldSet, source: BatchSource[Any]) -> Callable[..., Fetched]:
+    """:func:`_fetch` for the batches of a source."""
+    return partial(_fetch, fields, source.send, source.build, source.rereads, source.renewal)
 
 
 def _fetch(
@@ -290,6 +335,7 @@ def _fetch(
     send: Send | None,
     build: Build | None,
     rereads: bool,
+    renewal: Renewal | None,
     sampled: Sampled,
     recorder: EpochRecorder,
     windows: Windows | None,
@@ -298,8 +344,10 @@ def _fetch(
     begin = time.perf_counter_ns()
     try:
         if fields.accelerator is None:
-            return _fetched(fields, send, build, rereads, sampled, windows)
-        return fields.with_room(partial(_fetched, fields, send, build, rereads, sampled, windows))
+            return _fetched(fields, send, build, rereads, renewal, sampled, windows)
+        return fields.with_room(
+            partial(_fetched, fields, send, build, rereads, renewal, sampled, windows)
+        )
     finally:
         recorder.spent("fetching", begin)
 
@@ -309,6 +357,7 @@ def _fetched(
     send: Send | None,
     build: Build | None,
     rereads: bool,
+    renewal: Renewal | None,
     sampled: Sampled,
     windows: Windows | None,
 ) -> Fetched:
@@ -321,7 +370,8 @@ def _fetched(
     except (MemoryError, OutOfMemory):
         raise
     except Exception:
-        if not rereads:
+        # On delivery it is read again, or sampled again.
+        if not rereads and (renewal is None or not renewal.is_outdated(batch)):
             raise
         rows = [None] * len(reads)
     if build is not None:
@@ -330,9 +380,17 @@ def _fetched(
 
 
 def _deliver(
-    fields: FieldSet, source: BatchSource[T], fetched: Fetched, recorder: EpochRecorder
+    fields: FieldSet,
+    source: BatchSource[T],
+    renewal: Renewal | None,
+    fetch: Callable[..., Fetched],
+    fetched: Fetched,
+    recorder: EpochRecorder,
 ) -> T | FailedBatch:
     """The finished batch, with the fields' current rows."""
+    # Before the rows, which by the ids of other edges may be out of range.
+    if renewal is not None and renewal.is_outdated(fetched.batch):
+        fetched = fetch(renewal.sample(fetched.batch, recorder), recorder, None)
     _, reads, after = fetched.sampled
     try:
         rows = fields.current_each(reads, fetched.rows, after)
@@ -443,8 +501,8 @@ class LoaderControls:
         return self._engine.memory_plan
 
     def invalidate_cache(self) -> None:
-        """Drop all cached rows. Needed after writes that torch does not track, through NumPy views
-        or by other processes."""
+        """Drop all cached rows. Needed after writes that torch does not track, through NumPy views,
+        and before the next epoch after those of other processes to a mapped file."""
         self._engine.fields.invalidate()
 
     def close(self) -> None:
@@ -498,10 +556,11 @@ class LoaderControls:
         self._engine.epochs.set_epoch(epoch)
 
     def state_dict(self) -> dict[str, Any]:
-        """The loader's position, after the last batch that was read; see ``load_state_dict``."""
-        state = self._engine.epochs.state_dict()
-        envelope = self._engine.envelope
-        return state if envelope is None else state | {"shapes": envelope.state_dict()}
+        """The loader's position, after the last batch that was read; see ``load_state_dict``.
+
+        A copy, by ``copy`` or ``pickle``, has none: it begins its epoch anew.
+        """
+        return self._engine.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from a ``state_dict()`` of this loader, or of one made with the same

@@ -13,7 +13,7 @@ from ..sampling.fixed_shapes import Sizes
 from ..seeds.order import SeedOrder, Ticket
 from ..stats.stats import REQUESTS, EpochRecorder
 from ..system.tables import Table, Tabled
-from ..system.threads import ForkLock
+from ..system.threads import fork_lock
 from ..system.units import bytes_text, percent
 
 _TRIALS = 64
@@ -94,7 +94,7 @@ class Envelope(Tabled):
         self._free_bytes = free_bytes
         # Held while trial batches are sampled; other sampling threads wait for the sizes. No
         # deadlock: only the sampler runs under it, and never asks for sizes.
-        self._lock = ForkLock()
+        self._lock = fork_lock()
         self.sizes: tuple[Sizes, ...] = ()
         self.batches: list[int] = []
         self._margin = _MARGIN

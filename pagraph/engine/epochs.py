@@ -9,15 +9,16 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from .._postponed import finalize
 from ..options.pipeline import PipelineOptions
 from ..seeds.order import BatchOrder, EpochPlan
 from ..stats.stats import EpochRecorder, LoaderStats
 from ..stats.trace import Tracing
 from ..system.checks import as_integer
+from ..system.stage import AheadStage, OwnReaderError, Relay, SerialStage, Stage, end_dropped
+from ..system.thread_use import ThreadUse
 from .lookahead import LookedAhead
-from .stage import AheadStage, OwnReaderError, Relay, SerialStage, Stage
 from .steps import FailedBatch, Fetched, Finish, Steps
-from .thread_use import ThreadUse
 
 if TYPE_CHECKING:
     from .program import Begun, DeviceProgram
@@ -70,8 +71,9 @@ class Epochs(Generic[T]):
         self._position = (plan, begin)
         return iterator
 
-    def state_dict(self) -> dict[str, Any]:
-        """The loader's position: after the last batch that the newest iterator handed out.
+    def state_dict(self, *, from_beginning: bool = False) -> dict[str, Any]:
+        """The loader's position: after the last batch that the newest iterator handed out, or
+        ``from_beginning`` of its epoch, if that is not finished.
 
         The result holds numbers and at most one tensor (the epoch's order, if it came from a global
         generator); ``torch.save`` and ``torch.load(weights_only=True)`` take it.
@@ -81,10 +83,10 @@ class Epochs(Generic[T]):
         finished = plan is not None and batch >= self.end_of(plan)
         return {
             "version": _STATE_VERSION,
-            "batches": len(self),
             **self.order.identity,
+            "batches": len(self),
             "epoch": epoch + 1 if finished else epoch,
-            "batch": 0 if finished else batch,
+            "batch": 0 if finished or from_beginning else batch,
             # None: the next epoch is not planned yet.
             "key": None if plan is None or finished else plan.key,
             "permutation": self.order.permutation,
@@ -155,10 +157,11 @@ class Epochs(Generic[T]):
         return len(self) if plan.num_batches is None else plan.num_batches
 
     def close(self) -> None:
-        """End the newest epoch and its threads."""
+        """End the newest epoch, and the threads of all that were left."""
         current = None if self._current is None else self._current()
         if current is not None:
             current.close()
+        end_dropped()
 
 
 class EpochIterator(Generic[T]):
@@ -171,7 +174,7 @@ class EpochIterator(Generic[T]):
         self._asked = False
         self._filling: Stage[Any, None] | SerialStage[Any, None] | None = None
         self._recorder = owner.stats.begin(plan.epoch, owner.tracing)
-        weakref.finalize(self, self._recorder.close).atexit = False
+        finalize(self, self._recorder.close)
         before = owner.steps.before_first_batch
         # Fills caches of a fixed size; the reader waits for it.
         if before is not None and begin < owner.end_of(plan):
@@ -266,6 +269,7 @@ class EpochIterator(Generic[T]):
                 self._filling = SerialStage(iter([work]), timed)
         if waits or self._filling.is_ready:
             next(self._filling)
+            self._filling.close()
             self._filling = None
             self._owner.first_step_done = True
 

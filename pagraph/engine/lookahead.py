@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from .stage import SerialStage, Stage
+from ..system.stage import SerialStage, Stage
 
 if TYPE_CHECKING:
     from ..cache.windows import Windows

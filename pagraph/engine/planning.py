@@ -25,7 +25,7 @@ from ..ranking.policies import BYTES_A_ROW, FewBatches, ranking_bytes, ranks_all
 from ..seeds.keys import derive_key
 from ..system.budget import SLOT_BYTES, Budget
 from ..system.memory import held_by_process, host_available, return_freed
-from ..system.threads import ForkLock
+from ..system.threads import fork_lock
 from ..system.units import bytes_text
 from .lookahead import GROUPS
 
@@ -64,7 +64,7 @@ _first_process = [0]
 
 # Guards both. Lock order: a planner's own lock, then this one; nothing called under it makes a
 # plan. A fork lock, since a process may fork while a plan is made.
-_taken_lock = ForkLock()
+_taken_lock = fork_lock()
 
 
 @dataclass(frozen=True, eq=False)

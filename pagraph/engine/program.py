@@ -16,11 +16,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from .._postponed import interrupt_later
 from ..accelerator.accelerator import is_out_of_memory
 from ..errors import PipelineError
 from ..features.gpu.reachable import MOST_PARTS
 from ..features.padding import Padding
 from ..sampling.gpu.state import DAMAGED, lengths, words_of
+from ..system.threads import try_lock
 from ..system.units import bytes_text
 from .envelope import batch_bytes
 from .recording import DeviceFront, Front, Lane, Recording, SentFront, Wanted, sent_plan
@@ -86,7 +88,10 @@ class Begun:
 
     def __del__(self) -> None:
         if self.lanes and self.recording.pid == os.getpid():  # a forked child cannot use the device
-            self.close()
+            try:
+                self.close()
+            except KeyboardInterrupt:
+                interrupt_later()
 
 
 class Arrays(NamedTuple):
@@ -292,10 +297,7 @@ class DeviceProgram:
         accelerator = self._accelerator
         has_lock: list[bool] = []
         try:
-            # Acquired and noted in one C call, between which no Ctrl-C can come: `finally` always
-            # knows whether it must release the lock.
-            has_lock.extend(map(self._lock.acquire, (False,)))
-            if not has_lock[0]:
+            if not try_lock(self._lock, has_lock):
                 return None
             now = self._now()
             if now is None:
@@ -352,7 +354,7 @@ class DeviceProgram:
             return None  # kernel by kernel, memory is freed first
         finally:
             # Nothing is called before this: Ctrl-C may come whenever a call returns.
-            if has_lock and has_lock[0]:
+            if has_lock:
                 self._lock.release()
             recorder.spent("sampling", begin)
 

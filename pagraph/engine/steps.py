@@ -54,6 +54,18 @@ class FailedBatch(NamedTuple):
     error: Exception
 
 
+class Renewal(NamedTuple):
+    """Has batches sampled again whose edges have changed meanwhile.
+
+    Attributes:
+        is_outdated: Whether the edges that a batch was sampled from have changed; in any thread.
+        sample: Samples an outdated batch from the present edges, in the reader's thread.
+    """
+
+    is_outdated: Callable[[Any], bool]
+    sample: Callable[[Any, EpochRecorder], Sampled]
+
+
 Send = Callable[[Sampled], Sampled]
 """Copies a sampled batch to an accelerator; see ``BatchSource.send``."""
 
@@ -108,6 +120,10 @@ class BatchSource(Protocol[T_co]):
 
     def sample(self, drawn: Any, recorder: EpochRecorder) -> Sampled:
         """Sample a batch and list its reads. Pure; called from any thread."""
+
+    @property
+    def renewal(self) -> Renewal | None:
+        """For edges that may change while batches are prepared; None: they never do."""
 
     def deliver(
         self, batch: Any, rows: Sequence[Tensor] | None, recorder: EpochRecorder

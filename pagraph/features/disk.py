@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import mmap
-import threading
-import weakref
 from collections.abc import Callable
 from functools import cached_property
 
@@ -13,20 +11,14 @@ import torch
 from torch import Tensor
 
 from ..graph.fields import stored_tensor
-from ..graph.mapped import MappedFile
 from ..graph.stored_rows import StoredRows
+from ..graph.watched import file_behind
 from ..sampling.hop import VertexTable
 from ..system.buffers import BufferPool
 from ..system.disk_reads import FileReader
-from ..system.memory import address_on_disk
 from ..system.paging import GAP, GAP_IN_ORDER, Pages
 from .feature import Array, Feature, HostFeature, byte_view, id_array
 from .store import FeatureCache, GrowingCache
-
-# Whether a storage is on disk. It never changes, so one look is enough.
-_known: weakref.WeakKeyDictionary[torch.UntypedStorage, bool] = weakref.WeakKeyDictionary()
-# Guards _known for a look-up or an insertion; it is not held while /proc is read.
-_lock = threading.Lock()
 
 
 def on_disk(values: Tensor | StoredRows) -> bool:
@@ -37,14 +29,8 @@ def on_disk(values: Tensor | StoredRows) -> bool:
     tensor = stored_tensor(values)
     if tensor.device.type != "cpu" or tensor.layout != torch.strided or tensor.numel() == 0:
         return False
-    storage = tensor.untyped_storage()
-    with _lock:
-        known = _known.get(storage)
-    if known is None:
-        known = address_on_disk(tensor.data_ptr())
-        with _lock:
-            _known[storage] = known
-    return known
+    file = file_behind(tensor)
+    return file is not None and file.on_disk
 
 
 _SAMPLES = 128  # rows looked at, of a read or of a file
@@ -65,9 +51,7 @@ class DiskFeature(HostFeature):
 
     def __init__(self, tensor: Tensor | StoredRows) -> None:
         super().__init__(tensor)
-        file = MappedFile.of(self._tensor)
-        # Weak, so that replaced values are freed.
-        self._file = None if file is None else weakref.ref(file)
+        self._file = file_behind(self._tensor)
 
     def announce(self, ids: Array, slots: Array | None = None, num_cached: int = 0) -> None:
         """Request the pages of ``ids`` that a cache does not hold."""
@@ -76,9 +60,8 @@ class DiskFeature(HostFeature):
 
         if self.rows is None or len(ids) == 0 or self.num_rows == 0:
             return
-        file = None if self._file is None else self._file()
-        if file is not None:
-            file.check_size()  # touching a page beyond the file's end would kill the process
+        if self._file is not None:
+            self._file.check_size()
         asked = (_NO_SLOTS if slots is None else slots, num_cached, ids)
         if not self._count_cold(*asked):
             return

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ..accelerator import Accelerator, Event
-from ..graph.fields import FieldValue, FieldVersion, stored_tensor
+from ..graph.fields import FieldValue, FieldVersion, check_files, stored_tensor
 from ..graph.stored_rows import StoredRows
 from ..system.buffers import BufferPool
 from .disk import DiskFeature, on_disk
@@ -354,6 +354,23 @@ class Field:
                     self._path = path
         self._reads += 1  # a count that another thread loses does no harm
         return held, values, path
+
+    def begin_epoch(self) -> None:
+        """Raise FormatError if the values are in a file that can no longer be read as it was.
+
+        If the file was written, cached rows are dropped, and read anew.
+        """
+        try:
+            values = self.source()
+        except (KeyError, RuntimeError):
+            return
+        check_files(values)
+        path = self._path
+        if path is None or path.version == FieldVersion.of(values):
+            return
+        with self._lock:
+            if self._path is path:
+                self._path = None
 
     def begin_cold(self) -> bool:
         """Whether the values lie in a file that is largely not in memory; called once an epoch.

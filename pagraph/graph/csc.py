@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ..errors import FormatError
 from ..system.arrays import Array
-from ..system.threads import ForkLock
+from ..system.threads import fork_lock
 from .csc_pages import CSCPages, scattered
 from .mapped import MappedFile
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _INT32_MAX = 2**31 - 1
 # Guards the making of every CSC's _scattered. Held while files are mapped again, which takes the
 # lock of `mapped` and no other.
-_lock = ForkLock()
+_lock = fork_lock()
 # How often a CSC checks whether its files were changed. A check takes 5 us, a small batch 50 us.
 _CHECK_SECONDS = 0.05
 # `_page_starts` keeps the first edge of every block of this many rows: a page of int32 offsets.
@@ -131,6 +131,7 @@ class CSC:
         num_src, num_dst = num_nodes if isinstance(num_nodes, tuple) else (num_nodes, num_nodes)
         if min(num_src, num_dst) < 0:
             raise ValueError(f"num_nodes must be at least 0, got {num_nodes}")
+        check_width("num_nodes", [num_src, num_dst], ValueError)
         check_range(names[0], src, num_src)
         check_range(names[1], dst, num_dst)
         return _compress(src, dst, num_src, num_dst)
@@ -166,7 +167,8 @@ class CSC:
         Raises:
             FormatError: A file was changed since it was opened.
         """
-        if self._files and time.monotonic() - self._files[0].checked > _CHECK_SECONDS:
+        files = self._files
+        if files and time.monotonic() - min([each.checked for each in files]) > _CHECK_SECONDS:
             self.check_files()
         own = self._scattered
         if own is None:
@@ -427,17 +429,42 @@ def _check_ids(name: str, value: Any) -> None:
         raise TypeError(f"{name} must be on the CPU, got {value.device}")
 
 
-def as_ids(name: str, value: Any) -> Tensor:
-    """An integer array or list as a 1-D contiguous int32 or int64 tensor."""
+def check_width(name: str, value: Any, error: type[Exception]) -> None:
+    """Raise ``error`` for an integer beyond 64 bits, of which NumPy makes a float or an object.
+
+    Called once other checks have failed, or for unsigned integers.
+    """
+    array = np.asarray(value)
+    if array.dtype.kind == "u":
+        numbers = [int(array.max())] if array.size else []
+    else:
+        numbers = [each for each in np.asarray(value, object).flat if isinstance(each, int)]
+    for number in numbers:
+        if not -(2**63) <= number < 2**63:
+            bits = number.bit_length()
+            # Python writes no integer of more than 4300 digits.
+            got = str(number) if bits < 1000 else f"one of {bits:,} bits"
+            raise error(f"{name} must fit into 64 bits, got {got}")
+
+
+def as_ids(name: str, value: Any, error: type[Exception] = ValueError) -> Tensor:
+    """An integer array or list as a 1-D contiguous int32 or int64 tensor.
+
+    Raises TypeError for anything else, and ``error`` for an integer beyond 64 bits.
+    """
+    if isinstance(value, Tensor) and value.dtype == torch.uint64:
+        value = value.cpu().numpy()
     if not isinstance(value, Tensor):
         try:
             array: Array = np.asarray(value)
-        except (RuntimeError, ValueError) as error:  # tensors in a list, rows of several lengths
+        except (RuntimeError, ValueError) as found:  # tensors in a list, rows of several lengths
             raise TypeError(
-                f"{name} must hold integers, got a {type(value).__name__}: {error}"
+                f"{name} must hold integers, got a {type(value).__name__}: {found}"
             ) from None
         if array.size == 0:
             array = array.astype(np.int64)
+        if array.dtype.kind != "i":
+            check_width(name, value, error)
         if array.dtype.kind not in "iu":
             raise TypeError(f"{name} must hold integers, got {array.dtype}")
         dtype = np.int32 if array.dtype == np.int32 else np.int64

@@ -17,6 +17,7 @@ from .._late import call_late
 from ..system.units import shortened
 from .csc import writeable
 from .stored_rows import IndexedRows, NarrowRows, StoredRows
+from .watched import file_behind, writes_of
 
 FieldValue = Tensor | IndexedRows | NarrowRows
 """Values of a field."""
@@ -229,7 +230,8 @@ class FieldVersion:
     """A tensor's memory, layout and write count at one moment, to compare with a later one.
 
     Equal versions mean equal values, unless they were written behind torch's back (through a NumPy
-    view, ``tensor.data``, or by another process). Memory is identified by a weak reference: so a
+    view or ``tensor.data``). Writes to the file behind a tensor count once they are found, when an
+    epoch begins. Memory is identified by a weak reference: so a
     version keeps no replaced tensor alive, and a new tensor at the same address is not mistaken for
     the old one. Tensors made in inference mode count no writes, so their versions equal nothing,
     not even themselves. ``ids`` is the version of the ids of rows by reference, else None.
@@ -266,7 +268,7 @@ class FieldVersion:
             tensor.is_neg(),
             *read_as,
         )
-        writes = None if tensor.is_inference() else tensor._version
+        writes = None if tensor.is_inference() else tensor._version + writes_of(storage)
         return cls(weakref.ref(storage), layout, writes, ids)
 
     def __eq__(self, other: object) -> bool:
@@ -284,6 +286,17 @@ class FieldVersion:
 
     def __repr__(self) -> str:
         return f"FieldVersion(shape={self.layout[2]}, dtype={self.layout[4]}, writes={self.writes})"
+
+
+def check_files(values: FieldValue) -> None:
+    """Raise FormatError if a file behind a field's values can no longer be read as it was."""
+    ids = None if isinstance(values, Tensor) else values.ids
+    for tensor in (stored_tensor(values), ids):
+        if tensor is None or tensor.device.type != "cpu" or tensor.layout != torch.strided:
+            continue
+        file = file_behind(tensor)
+        if file is not None:
+            file.check()
 
 
 def stored_tensor(values: Tensor | StoredRows) -> Tensor:

@@ -18,8 +18,8 @@ from torch import Tensor
 
 from ..errors import FormatError
 from ..system.checks import StrPath
-from ..system.files import open_plain, read_npy_header
-from ..system.threads import ForkLock
+from ..system.files import NpyHeader, open_plain, read_npy_header
+from ..system.threads import fork_lock
 
 # Reserve no swap for the pages that a private mapping might copy, so that files larger than memory
 # can be mapped. Python names the flag from 3.13 on. Its value is the same on x86-64 and ARM.
@@ -34,23 +34,26 @@ class MappedFile(mmap.mmap):
     Attributes:
         path: Absolute path of the file.
         address: Where it is mapped.
+        seen: Device, number, size and time of modification of the file when it was opened.
         checked: When :meth:`check` was called last, by ``time.monotonic``.
         is_read_once: Whether the file is only copied from, so that copied pages may be dropped.
     """
 
     path: str
     address: int
+    seen: tuple[int, ...]
     checked: float = 0.0
     is_read_once: bool = False
-    _seen: tuple[int, ...]
+    _header: NpyHeader | None
 
     @classmethod
-    def open(cls, file: IO[bytes]) -> MappedFile:
-        """Map an open file, which must not be empty."""
+    def open(cls, file: IO[bytes], header: NpyHeader | None = None) -> MappedFile:
+        """Map an open file, which must not be empty, and has this header if it is ``.npy``."""
         flags = mmap.MAP_PRIVATE | _NORESERVE
         mapped = cls(file.fileno(), 0, flags=flags, prot=mmap.PROT_READ | mmap.PROT_WRITE)
         mapped.path = os.path.abspath(file.name)
-        mapped._seen = _identity(os.fstat(file.fileno()))
+        mapped.seen = _identity(os.fstat(file.fileno()))
+        mapped._header = header
         mapped.address = np.frombuffer(mapped, np.uint8).ctypes.data
         with _lock:
             _mapped.add(mapped)
@@ -68,7 +71,7 @@ class MappedFile(mmap.mmap):
         self.check()
         with open(self.path, "rb") as file:
             other = MappedFile.open(file)
-        if other._seen != self._seen:
+        if other.seen != self.seen:
             self._raise_changed()
         return other
 
@@ -77,21 +80,20 @@ class MappedFile(mmap.mmap):
 
         Called before pages are touched: touching one beyond the file's end kills the process.
         """
-        self.checked = time.monotonic()
-        try:
-            now = _identity(os.stat(self.path))
-        except OSError:
-            now = ()
-        if now != self._seen:
+        now = time.monotonic()
+        if identity_of(self.path) != self.seen:
             self._raise_changed()
+        self.checked = now  # only now, or another thread would rely on a check that is under way
 
-    def check_size(self) -> None:
-        """Raise FormatError if the file was shortened since; takes 1 us."""
-        size = self.size()
-        if size < len(self):
-            raise FormatError(
-                f"{self.path} was shortened while it was open: {size} of {len(self)} bytes are left"
-            )
+    def has_same_header(self) -> bool:
+        """Whether the file has the header with which it was opened."""
+        if self._header is None:
+            return True
+        try:
+            with open_plain(self.path) as file:
+                return read_npy_header(file) == self._header
+        except (OSError, FormatError):
+            return False
 
     def forget_pages(self) -> None:
         """Drop the pages from memory if the file :attr:`is_read_once`."""
@@ -114,7 +116,23 @@ class MappedFile(mmap.mmap):
 
 
 _mapped: weakref.WeakSet[MappedFile] = weakref.WeakSet()
-_lock = ForkLock()  # guards _mapped; its holder takes no other
+_lock = fork_lock()  # guards _mapped; its holder takes no other
+
+
+def check_again() -> None:
+    """Have every file that is checked now and then checked at its next use."""
+    with _lock:
+        files = list(_mapped)
+    for file in files:
+        file.checked = 0.0
+
+
+def identity_of(path: str) -> tuple[int, ...]:
+    """Device, number, size and time of modification of a file; nothing if there is none."""
+    try:
+        return _identity(os.stat(path))
+    except OSError:
+        return ()
 
 
 def _identity(found: os.stat_result) -> tuple[int, ...]:
@@ -156,7 +174,7 @@ def map_npy(path: StrPath, *, random_access: bool = False) -> Tensor:
             ) from error
         if header.nbytes == 0:
             return torch.empty(header.shape, dtype=empty.dtype, device="cpu")
-        memory = MappedFile.open(file)
+        memory = MappedFile.open(file, header)
     if random_access and header.nbytes >= _RANDOM_FROM_BYTES:
         memory.madvise(mmap.MADV_RANDOM)
     array = np.frombuffer(memory, header.dtype, math.prod(header.shape), header.offset)

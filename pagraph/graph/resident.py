@@ -10,7 +10,7 @@ import numpy as np
 from torch import Tensor
 
 from ..system.checks import as_integer
-from ..system.threads import ForkLock
+from ..system.threads import fork_lock
 
 if TYPE_CHECKING:
     from .csc import CSC
@@ -25,7 +25,7 @@ _PICKS = 10.0  # edges read per visit if the sampler does not say: a common fan-
 _NO_VISITS: Array = np.empty(0, dtype=np.float32)
 # One call at a time, since two would both spend the same budget. It is held while pages are read
 # from disk. Only keep_resident and release_resident take it, batches never do.
-_lock = ForkLock()
+_lock = fork_lock()
 
 
 def topology_bytes(graph: Graph) -> int:

@@ -23,7 +23,7 @@ from ..graph.minibatch import plain_tensor
 from ..system.atomic import new_file
 from ..system.budget import check_fits
 from ..system.checks import StrPath, as_flag
-from ..system.threads import ForkLock
+from ..system.threads import fork_lock
 from ..system.torch_file import load_saved
 from .columns import FrameColumns, frames_of, import_frame, parts_of
 from .frames import is_frame
@@ -127,7 +127,7 @@ class _Conversions:
     def __init__(self) -> None:
         # Held while arrays are made, so that concurrent loaders make them once. A fork lock:
         # torch forks workers while other threads may convert.
-        self._lock = ForkLock()
+        self._lock = fork_lock()
         self._known: Any = WeakTensorKeyDictionary()
 
     def get(self, tensor: Tensor, counts: tuple[int, int], make: Callable[[Tensor], CSC]) -> CSC:
@@ -155,10 +155,13 @@ def csc_of(store: Any, num_src: int, num_dst: int, where: str = "") -> CSC:
     Raises TypeError or ValueError, with ``where`` in the message, if they are invalid.
     """
     counts = num_src, num_dst
-    sparse = _sparse(store)
+    sparse = _sparse(store, where)
     if sparse is not None:
         indptr, indices = sparse
-        return _conversions.get(indices, counts, lambda plain: _compressed(indptr, plain, counts))
+        name = f"{where}adj_t"
+        return _conversions.get(
+            indices, counts, lambda plain: _compressed(indptr, plain, counts, name)
+        )
     edge_index = store.get("edge_index", None)
     if edge_index is None:
         return CSC(
@@ -184,8 +187,8 @@ def _from_coo(edge_index: Tensor, counts: tuple[int, int], name: str) -> CSC:
     return CSC.from_coo(src, dst, counts, names=(f"{name}[0]", f"{name}[1]"))
 
 
-def _sparse(store: Any) -> tuple[Tensor, Tensor] | None:
-    """``indptr`` and ``indices`` of a store's ``SparseTensor``, or None."""
+def _sparse(store: Any, where: str = "") -> tuple[Tensor, Tensor] | None:
+    """``indptr`` and ``indices`` of a store's ``SparseTensor``, or None. ``where`` names it."""
     adj = store.get("adj", None)
     adj_t = store.get("adj_t", None)
     if isinstance(adj, SparseTensor):
@@ -195,22 +198,22 @@ def _sparse(store: Any) -> tuple[Tensor, Tensor] | None:
     elif adj_t is not None:
         got = adj_t.layout if isinstance(adj_t, Tensor) else type(adj_t).__name__
         raise TypeError(
-            f"adj_t must be a SparseTensor of torch-sparse, got {got}: keep edge_index, and pass "
-            "transform=T.ToSparseTensor() to the loader, so that every batch gets its adj_t"
+            f"{where}adj_t must be a SparseTensor of torch-sparse, got {got}: keep edge_index, and "
+            "pass transform=T.ToSparseTensor() to the loader, so that every batch gets its adj_t"
         )
     else:
         return None
     return indptr, indices
 
 
-def _compressed(indptr: Tensor, indices: Tensor, counts: tuple[int, int]) -> CSC:
+def _compressed(indptr: Tensor, indices: Tensor, counts: tuple[int, int], name: str) -> CSC:
     """The arrays of a ``SparseTensor`` with narrow ids."""
     num_src, num_dst = counts
     if len(indptr) != num_dst + 1:
         raise ValueError(
-            f"adj_t must have a row for each destination ({num_dst}), got {len(indptr) - 1}"
+            f"{name} must have a row for each destination ({num_dst}), got {len(indptr) - 1}"
         )
-    check_range("adj_t's columns", indices, num_src)
+    check_range(f"{name}'s columns", indices, num_src)
     dtype = id_dtype(max(counts), len(indices))
     return CSC(indptr.detach().cpu().to(dtype), indices.detach().cpu().to(dtype), num_src)
 
@@ -529,7 +532,7 @@ class WaitingEdges(Tensor):
     _csc: CSC
     _made: Tensor | None
     _seen: FieldVersion
-    _lock: ForkLock
+    _lock: Any
 
     @staticmethod
     def of(csc: CSC) -> WaitingEdges:
@@ -541,7 +544,7 @@ class WaitingEdges(Tensor):
         )
         edges._csc = csc
         edges._made = None
-        edges._lock = ForkLock()
+        edges._lock = fork_lock()
         return edges
 
     @property

@@ -10,13 +10,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..graph.csc import check_range
+from ..graph.csc import check_range, check_width
 from ..graph.graph import NODE_TYPE, Graph
 from ..ranking.policy import RowType
 from ..ranking.workload import Sampled, Workload
 from ..sampling.block_sampler import foreign_sampler
 from ..seeds.order import BatchOrder, SeedOrder, num_seeds
 from ..seeds.torch_order import takes_all
+from ..system.checks import kind_of
 from .graphs import core_graph
 from .package import import_pyg
 from .sampler import KeyedSampler
@@ -123,12 +124,13 @@ def _typed(name: str, types: list[str], input_nodes: Any) -> tuple[str, Any]:
         isinstance(input_nodes, tuple | list)
         and len(input_nodes) == 2
         and isinstance(input_nodes[0], str)
+        and not isinstance(input_nodes[1], str)
     ):
         ntype, nodes = input_nodes
     else:
-        got = "None" if input_nodes is None else f"a {type(input_nodes).__name__}"
         raise ValueError(
-            f"{name} must be a vertex type, or a pair of a vertex type and vertices, got {got}"
+            f"{name} must be a vertex type, or a pair of a vertex type and vertices, got "
+            f"{kind_of(input_nodes)}"
         )
     if ntype not in types:
         raise ValueError(f"{name} must name one of the vertex types {types}, got {ntype!r}")
@@ -141,6 +143,8 @@ def vertex_ids(name: str, nodes: Any, count: int) -> tuple[Tensor, bool]:
         return torch.arange(count, device="cpu"), False
     values = nodes if isinstance(nodes, Tensor) else _tensor(name, nodes)
     values = values.cpu()
+    if values.dtype == torch.uint64:
+        values = _tensor(name, values.numpy())
     if values.dim() == 0 or values.dim() > 2 or (values.dim() == 2 and values.shape[1] != 1):
         raise ValueError(f"{name} must have one dimension, got shape {tuple(values.shape)}")
     values = values.reshape(-1)
@@ -164,6 +168,8 @@ def _tensor(name: str, values: Any) -> Tensor:
     if isinstance(values, range):
         return torch.arange(values.start, values.stop, values.step, device="cpu")
     array = np.asarray(values)
+    if array.dtype.kind not in "bi":
+        check_width(name, values, IndexError)
     if array.dtype.kind not in "biuf":
         raise TypeError(
             f"{name} must be integers or a mask, got {type(values).__name__} of {array.dtype}"

@@ -15,6 +15,7 @@ from ..graph.graph import NODE_TYPE, Graph
 from ..sampling.batches import PairNegatives, PairSeeds
 from ..sampling.negative import HardNegatives as CoreNegatives
 from ..sampling.negative import HardPairs, NegativeEnds
+from ..system.checks import kind_of
 from .package import import_pyg
 from .times import check_times
 
@@ -195,20 +196,19 @@ def checked_edge_label_index(data: Any, edge_label_index: Any) -> Any:
         if edge_label_index is None and data.edge_index is None:
             raise ValueError("edge_label_index must be given if data has no edge_index, got None")
         return edge_label_index if edge_label_index is None else _checked_rows(edge_label_index)
-    if not isinstance(edge_label_index, list | tuple) or len(edge_label_index) not in (2, 3):
-        got = "None" if edge_label_index is None else type(edge_label_index).__name__
+    edge_type = edge_label_index
+    links = None
+    is_pair = isinstance(edge_label_index, list | tuple) and len(edge_label_index) == 2
+    if is_pair and not _is_edge_type(edge_label_index):
+        edge_type, links = edge_label_index
+    # The edges of a pair of stores may have no type.
+    untyped = is_pair and edge_type is None and isinstance(data, tuple)
+    if not (untyped or _is_edge_type(edge_type)) or _is_edge_type(links):
+        several = _names_several(edge_label_index)
         raise ValueError(
             "edge_label_index must be an edge type or a pair of an edge type and links (or None), "
-            f"got {got}"
-        )
-    if isinstance(edge_label_index[0], str):
-        edge_type = edge_label_index
-        links = None
-    elif len(edge_label_index) == 2:
-        edge_type, links = edge_label_index
-    else:
-        raise ValueError(
-            "edge_label_index must be an edge type or a pair of an edge type and links (or None)"
+            f"got {kind_of(edge_label_index)}"
+            f"{': make one loader for each edge type' if several else ''}"
         )
     if links is not None:
         return edge_type, _checked_rows(links)
@@ -220,6 +220,19 @@ def checked_edge_label_index(data: Any, edge_label_index: Any) -> Any:
                 f"{tuple(edge_type)}"
             )
     return edge_label_index
+
+
+def _is_edge_type(value: Any) -> bool:
+    """Whether a value is an edge type, or the two vertex types of one, in PyG's forms."""
+    is_of_words = isinstance(value, list | tuple) and all(isinstance(each, str) for each in value)
+    return is_of_words and len(value) in (2, 3)
+
+
+def _names_several(value: Any) -> bool:
+    """Whether a value holds several edge types, each alone or with its links."""
+    items = value if isinstance(value, list | tuple | Mapping) else ()
+    pairs = [each for each in items if isinstance(each, list | tuple) and each]
+    return sum(_is_edge_type(pair) or _is_edge_type(pair[0]) for pair in pairs) > 1
 
 
 def _checked_rows(links: Any) -> Tensor:

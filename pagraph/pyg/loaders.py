@@ -321,7 +321,7 @@ def _trials(
     places = torch.arange(num_inputs, device="cpu")
     for ticket in trial_tickets(places, batch_size, shuffle, count):
         inputs = view.inputs(ticket.seeds)
-        yield sizes_of(view.sample_ahead(inputs, ticket.key, BufferPools(max_free=0))[0])
+        yield sizes_of(view.sample_ahead(inputs, ticket.key, BufferPools(batches=0))[0])
 
 
 class LinkNeighborLoader(Pipelined[D], _pyg.LinkNeighborLoader):

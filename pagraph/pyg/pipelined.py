@@ -397,13 +397,10 @@ class Pipelined(LoaderControls, Prepared, Generic[D]):
     def __getstate__(self) -> dict[str, Any]:
         made = ("_engine", "_joiner", "_sender", "_device_sampler", "_program", "collate_fn")
         state = {name: value for name, value in vars(self).items() if name not in made}
-        try:
-            return state | {"_place": self.state_dict()}
-        except TypeError:  # a sampler without length
-            return state
+        return state | {"_place": self._engine.state_of_copy()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Restore a pickled or copied loader at the same position, with a new engine."""
+        """Restore a pickled or copied loader in the same epoch, with a new engine."""
         place = state.pop("_place", None)
         vars(self).update(state)
         self._view = copy.copy(self._view)

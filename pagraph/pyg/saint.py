@@ -202,7 +202,7 @@ class GraphSAINTSampler(SubgraphLoader, _pyg.GraphSAINTSampler):
         first = derive_key(seed, _NORM)
         # One thread for a user's own draws, which follow torch's global generator in order.
         threads = 1 if self._view.core is None else default_threads()
-        pools = BufferPools(max_free=threads)
+        pools = BufferPools(batches=threads)
         total = 0
         batches = 0
 

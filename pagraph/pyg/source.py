@@ -258,6 +258,7 @@ class SubgraphSource:
         )
 
     rereads = True
+    renewal = None
     send = None
     outputs = ()
 

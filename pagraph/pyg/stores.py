@@ -66,9 +66,13 @@ def store_graph(stores: Any) -> Graph:
         counts = {ntype: _count(features, graph_store, ntype, edges) for ntype in types}
     else:
         counts = {NODE_TYPE: _untyped_count(features, graph_store, edges)}
-    return Graph(
-        {t: _csc(stored, counts[t[0]], counts[t[2]]) for t, stored in edges.items()}, counts
-    )
+    made: dict[EdgeType, CSC] = {}
+    for etype, stored in edges.items():
+        try:
+            made[etype] = _csc(stored, counts[etype[0]], counts[etype[2]])
+        except (TypeError, ValueError) as error:
+            raise type(error)(f"{_name_of(etype)}: {error}") from None
+    return Graph(made, counts)
 
 
 def store_times(stores: Any, name: str) -> _Types:
@@ -152,8 +156,16 @@ def _edges_of(graph_store: Any) -> dict[EdgeType, _Stored]:
     edges = {}
     for etype, attr in attrs.items():
         row, col = graph_store.get_edge_index(attr)
-        edges[etype] = _Stored(attr.layout, as_ids("row", row), as_ids("col", col))
+        name = _name_of(etype)
+        edges[etype] = _Stored(
+            attr.layout, as_ids(f"{name}: row", row), as_ids(f"{name}: col", col)
+        )
     return edges
+
+
+def _name_of(etype: EdgeType) -> str:
+    """The edges of a type, for errors."""
+    return "graph_store's edges" + ("" if etype == EDGE_TYPE else f" of {etype}")
 
 
 def _count(features: Any, graph_store: Any, ntype: str, edges: dict[EdgeType, _Stored]) -> int:
@@ -190,20 +202,22 @@ def _end(ids: Tensor) -> int:
 def _csc(stored: _Stored, num_src: int, num_dst: int) -> CSC:
     """The in-edges of one type."""
     if stored.layout == EdgeLayout.COO:
-        return CSC.from_coo(stored.row, stored.col, (num_src, num_dst))
+        return CSC.from_coo(stored.row, stored.col, (num_src, num_dst), names=("row", "col"))
     if stored.layout == EdgeLayout.CSR:
-        return _compressed(stored.row, stored.col, num_dst, num_src).transpose()
-    return _compressed(stored.col, stored.row, num_src, num_dst)
+        return _compressed(stored.row, stored.col, num_dst, num_src, "col").transpose()
+    return _compressed(stored.col, stored.row, num_src, num_dst, "row")
 
 
-def _compressed(pointers: Tensor, indices: Tensor, num_indexed: int, num_rows: int) -> CSC:
-    """The CSC of pointers and ids; pointers of trailing empty rows may be missing."""
+def _compressed(
+    pointers: Tensor, indices: Tensor, num_indexed: int, num_rows: int, name: str
+) -> CSC:
+    """The CSC of pointers and ids (``name``); pointers of trailing empty rows may be missing."""
     missing = num_rows + 1 - len(pointers)
     if missing < 0:
         raise ValueError(
             f"pointers to edges must have at most {num_rows + 1} entries, got {len(pointers)}"
         )
-    check_range("ends of edges", indices, num_indexed)
+    check_range(name, indices, num_indexed)
     if missing:
         last = pointers[-1:] if len(pointers) else pointers.new_zeros(1)
         pointers = torch.cat([pointers, last.expand(missing)])

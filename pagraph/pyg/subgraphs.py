@@ -94,7 +94,7 @@ class SubgraphView(View):
     def sample_ahead(self, inputs: Tensor, key: int, pools: BufferPools | None) -> Any:
         """A subgraph with the items as ``metadata``, and the ends of each hop's vertices."""
         core: Any = self.core
-        pools = pools or BufferPools(max_free=0)
+        pools = pools or BufferPools(batches=0)
         turned = {"turned": True} if self.flipped else {}
         subgraph = core.sample(self.graph, inputs, key, dtype=self.dtype, pools=pools, **turned)
         output = self.output(subgraph)

@@ -13,7 +13,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from ..graph.csc import writeable
 from ..graph.fields import FieldNote
 from ..graph.graph import EDGE_TYPE, NODE_TYPE, EdgeType, Graph, without_fields
-from ..sampling.times import as_times, known_ticks
+from ..sampling.times import as_times, check_unrounded, known_ticks
 from .package import import_pyg
 from .stores import store_times
 
@@ -60,8 +60,17 @@ def remember_unit(values: Tensor, unit: str) -> None:
 def times_of(data: Any, name: str) -> Fields:
     """The time attribute of a ``Data``, a ``HeteroData`` or a pair of stores (``store_times``).
 
-    Unlike in PyG, both vertices and edges may have it. PyG's ValueError if neither has.
+    Unlike in PyG, both vertices and edges may have it. PyG's ValueError if neither has, and one for
+    floats that are rounded, also of types from which nothing is drawn.
     """
+    found = _times_of(data, name)
+    for owner, values in (*found.nodes.items(), *found.edges.items()):
+        of = "" if owner in (NODE_TYPE, EDGE_TYPE) else f" of {owner!r}"
+        check_unrounded(f"time_attr {name!r}{of}", values)
+    return found
+
+
+def _times_of(data: Any, name: str) -> Fields:
     if isinstance(data, tuple):
         nodes, edges = store_times(data, name)
         return Fields(

@@ -6,9 +6,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,6 +20,7 @@ from ..seeds.order import SeedOrder, Ticket
 from ..system.arrays import Array, Float64Array, Int64Array
 from ..system.buffers import BufferPools
 from ..system.checks import as_integer
+from ..system.stage import SerialStage, Stage
 from ..system.threads import usable_cpus
 from .policy import Ranking, out_degrees
 
@@ -211,19 +210,12 @@ def _tickets(order: SeedOrder, epochs: Iterable[int], seconds: float | None) -> 
 def run_tickets(work: Callable[[Ticket], None], tickets: Iterator[Ticket], threads: int) -> None:
     """Call ``work`` for all tickets; an exception stops it after the tickets in progress."""
     if threads == 1:
-        for ticket in tickets:
-            work(ticket)
-        return
-    with ThreadPoolExecutor(threads, thread_name_prefix="pagraph-count") as pool:
+        stage: Iterator[None] = SerialStage(tickets, work)
+    else:
         # Two tickets per thread keep all busy, and are few enough to stop soon after a failure.
-        waiting: set[Future[None]] = {
-            pool.submit(work, ticket) for ticket in islice(tickets, 2 * threads)
-        }
-        while waiting:
-            done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
-            for future in done:
-                future.result()  # raises what the work raised
-            waiting |= {pool.submit(work, ticket) for ticket in islice(tickets, len(done))}
+        stage = Stage(tickets, work, workers=threads, ahead=2 * threads)
+    for _ in stage:
+        pass
 
 
 _OTHER_EPOCHS = 0x70726573  # "pres": keeps counted epochs distinct from those of training

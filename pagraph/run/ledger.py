@@ -18,9 +18,14 @@ from typing import Any
 
 from .._compiling import kernels_ns
 from ..system.processors import OtherPrograms
+from .random_states import RandomStates
+from .running import SUFFIX, Passes, RunningNumbers, records_of
+from .whose import is_for_theirs
 
-# The numbers are written this often, as a script may be killed at any moment.
+# Other programs are looked at this often. Batches are noted in a mapped file meanwhile, since a
+# script may be killed at any moment.
 _FLUSH_NS = 10**9
+_WRITE_NS = 10**7
 # If less of the time was looked at, the last look is made at the script's end, which may be later.
 _LOOKED_AT = 0.9
 # Packages that make loaders for a script. The table names the script's line.
@@ -112,6 +117,9 @@ class Pass:
     waited_ns: int = 0
     kernels_ns: int = 0
     is_over: bool = False
+    # Its record in the mapped file, and what notes its numbers there.
+    record: int | None = None
+    note: Callable[..., None] | None = None
 
     def answered(self, begin: int, *, delivered: bool) -> None:
         """Count a request from time ``begin`` that is answered now."""
@@ -124,6 +132,8 @@ class Pass:
         self.kernels_ns += kernels
         self.batches += delivered
         self.ledger.answered(begin, now, kernels)
+        if self.note is not None:
+            self.note(*self.ledger.numbers_with(self))
 
     def end(self) -> None:
         """Stop counting; may be called again."""
@@ -166,12 +176,16 @@ class Ledger:
         self._waited = 0
         self._kernels = 0
         self._flushed = 0
+        self._written = 0
+        self._running: RunningNumbers[Key] | None = None
         # What a launcher or the script has started beside this process is no other program.
         is_alone = not self._role and os.environ.get("WORLD_SIZE", "1") == "1"
         self._others = OtherPrograms(os.getpid() if is_alone else os.getppid())
 
     def forked(self) -> None:
         """Start again from zero in a forked process."""
+        for running in self._open:
+            running.record = running.note = None  # the parent's
         self._role = "forked"
         self._begin_process()
 
@@ -193,9 +207,14 @@ class Ledger:
         with self._lock:
             before = self._known.get(loader)
             self._known[loader] = _Known(key, give_up=give_up)
+            is_new = key not in self._lines
             self._line(key).loaders += 1
             if before is not None and before.key in self._lines:
                 self._lines[before.key].loaders -= 1
+            # It may end the process in its first batch. A thousand in a row are counted in a few
+            # writes, each of 0.2 ms.
+            if is_new or time.perf_counter_ns() - self._written > _WRITE_NS:
+                self._write()
 
     def _line(self, key: Key) -> Line:
         return self._lines.setdefault(key, Line())
@@ -223,7 +242,44 @@ class Ledger:
             started = Pass(self, known.key, known.epochs == 0, weakref.ref(loader))
             known.epochs += 1
             self._open.add(started)
+            self._lend(started)
             return started
+
+    def _lend(self, started: Pass) -> None:
+        """Have a pass's numbers noted where they outlive the process."""
+        if self._folder is None:
+            return
+        if self._running is None:
+            # Without a mapped file, which not every system has, they are written now and then.
+            with suppress(OSError, AttributeError):
+                self._running = RunningNumbers(self._folder / f"{os.getpid()}{SUFFIX}")
+        if self._running is None:
+            return
+        known = len(self._running.keys)
+        lent = self._running.lend(started.key, is_first=started.is_first)
+        if lent is not None:
+            started.record, started.note = lent
+            started.note(*self.numbers_with(started))
+        if len(self._running.keys) > known:
+            self._write()
+
+    def numbers_with(self, running: Pass) -> tuple[int, ...]:
+        """What a record has of a pass and of the process."""
+        of_process = self._begin, self._end, self._waited, self._kernels
+        return running.batches, running.waited_ns, running.kernels_ns, *of_process
+
+    def _take_back(self, running: Pass, *, forget: bool = False) -> None:
+        if self._running is not None and running.record is not None:
+            self._running.take_back(running.record, forget=forget)
+        running.record = None
+        running.note = None
+
+    def moved(self, running: Pass, key: Key) -> None:
+        """Count a pass on another line, from its beginning."""
+        with self._lock:
+            self._take_back(running, forget=True)
+            running.key = key
+            self._lend(running)
 
     def waits(self) -> int:
         """Enter the wait for a batch; returns the number of this thread's waits around it."""
@@ -253,6 +309,7 @@ class Ledger:
                 return
             self._open.discard(over)
             _book(self._line(over.key), over)
+            self._take_back(over)
             loader = over.loader()
             known = None if loader is None else self._known.get(loader)
             # At epochs 1, 2, 4, 8, ..., as the loader's statistics add up all epochs each time.
@@ -299,7 +356,10 @@ class Ledger:
         known.hits = hits
 
     def snapshot(self, *, looks: bool = True) -> dict[str, Any]:
-        """All numbers now, for JSON. Without ``looks``, rows and hits may be older."""
+        """All numbers now, for JSON. Without ``looks``, rows and hits may be older.
+
+        ``records`` has the lines of the records in which they are noted, if any.
+        """
         with self._lock:
             for loader, known in list(self._known.items()) if looks else ():
                 if known.epochs:
@@ -323,15 +383,21 @@ class Ledger:
                 "others": self._others.share,
                 "seen": dict(self.seen),
                 "lines": [asdict(key) | asdict(line) for key, line in lines.items()],
+                "records": [asdict(key) for key in self._running.keys] if self._running else [],
             }
 
     def flush(self) -> None:
-        """Look at other programs, and write the numbers, whole or not at all. An error would be the
-        script's, so none is raised."""
+        """Look at other programs, and write the numbers."""
         self._flushed = time.perf_counter_ns()
         self._look_at_others()
+        self._write()
+
+    def _write(self) -> None:
+        """Write the numbers, whole or not at all. An error would be the script's, so none is
+        raised."""
         if self._folder is None:
             return
+        self._written = time.perf_counter_ns()
         path = self._folder / f"{os.getpid()}.json"
         try:
             temporary = path.with_suffix(f".{threading.get_ident()}")
@@ -343,6 +409,37 @@ class Ledger:
     def _look_at_others(self, *, at_once: bool = False) -> None:
         with suppress(Exception):  # it would be the script's
             self._others.see(at_once=at_once)
+
+
+def read_numbers(path: Path) -> dict[str, Any]:
+    """A process's numbers from its files, until its last batch.
+
+    Raises:
+        OSError, ValueError: A file is missing or damaged.
+    """
+    part: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    keys = part["records"]
+    if not keys:
+        return part
+    records = list(records_of(path.with_suffix(SUFFIX), len(keys)))
+    lines = {tuple(line[name] for name in _KEY): line for line in part["lines"]}
+    for line in lines.values():
+        line.update(dict.fromkeys(Passes._fields, 0))
+    for key, record in zip(keys, records, strict=True):
+        line = lines.setdefault(tuple(key.values()), key | asdict(Line()))
+        for name, number in record.passes._asdict().items():
+            line[name] += number if name in ("epochs", "batches") else number / 1e9
+    part["lines"] = [line for line in lines.values() if any(line[name] for name in vars(Line()))]
+    # Each record has the process's own from its last batch.
+    begin = min((record.begin for record in records if record.begin), default=0)
+    kernels = max(record.kernels for record in records)
+    part["seconds"] = max(0, max(record.end for record in records) - begin - kernels) / 1e9
+    part["waited"] = max(record.waited for record in records) / 1e9
+    part["kernels"] = kernels / 1e9
+    return part
+
+
+_KEY = ("kind", "place", "ran", "why")
 
 
 def _forked(this: weakref.ref[Ledger]) -> None:
@@ -405,7 +502,8 @@ class Batches:
     _ledger: Ledger
     # The only reference in `for batch in Loader(...)`; dropped at the end of the iteration.
     _loader: Any
-    _may_fail: bool = False
+    # Before it was begun; None: it cannot fail any more.
+    _states: RandomStates | None = None
 
     def __iter__(self) -> Batches:
         return self
@@ -422,23 +520,25 @@ class Batches:
             raise
         except BaseException as error:
             self._pass.answered(begin, delivered=False)
-            if self._may_fail and isinstance(error, Exception) and is_ours(error):
-                return self._instead(error)
+            states = self._states
+            if states is not None and isinstance(error, Exception) and is_for_theirs(error):
+                return self._instead(error, states)
             raise
         self._pass.answered(begin, delivered=True)
-        if self._may_fail:
-            self._may_fail = False
+        if self._states is not None:
+            self._states = None
             self._ledger.delivered(self._loader)
         return batch
 
-    def _instead(self, error: Exception) -> Any:
+    def _instead(self, error: Exception, states: RandomStates) -> Any:
         """The first batch of theirs, after ours failed before its first."""
-        self._may_fail = False
+        self._states = None
         loader = self._loader
         key = self._ledger.given_up(loader, error)
         if key is None:
             raise error
-        self._pass.key = key
+        self._ledger.moved(self._pass, key)
+        states.put_back()
         with self._ledger.inside(loader):
             self._inner = iter(loader)
         return next(self)
@@ -471,7 +571,9 @@ def watched(original: Callable[[Any], Any], ledger: Ledger) -> Callable[[Any], A
             if not is_new:
                 return original(self)
             over = ledger.begin(self)
-            may_fail = over.is_first and over.key.ran == OURS
+            states = None
+            if over.is_first and over.key.ran == OURS:
+                states = RandomStates(self)
             ledger.waits()
             begin = time.perf_counter_ns()
             try:
@@ -479,34 +581,19 @@ def watched(original: Callable[[Any], Any], ledger: Ledger) -> Callable[[Any], A
                 inner = original(self)
             except BaseException as error:
                 over.answered(begin, delivered=False)
-                known = may_fail and isinstance(error, Exception) and is_ours(error)
-                key = ledger.given_up(self, error) if known else None
-                if key is None:
+                key = None
+                if states is not None and isinstance(error, Exception) and is_for_theirs(error):
+                    key = ledger.given_up(self, error)
+                if states is None or key is None:
                     over.end()
                     raise
-                over.key = key
+                ledger.moved(over, key)
+                states.put_back()
                 inner = iter(self)
-                may_fail = False
+                states = None
             else:
                 over.answered(begin, delivered=False)
             kind = SizedBatches if hasattr(type(inner), "__len__") else Batches
-            return kind(inner, over, ledger, self, may_fail)
+            return kind(inner, over, ledger, self, states)
 
     return __iter__
-
-
-def is_ours(error: BaseException) -> bool:
-    """Whether our code raised the error, and not the user's code that we called.
-
-    The innermost frame that is ours or a script's decides. Frames of libraries are skipped.
-    """
-    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
-    for frame in reversed(frames):
-        name = str(frame.f_globals.get("__name__", ""))
-        if name.startswith("pagraph.run"):
-            continue
-        if name.startswith("pagraph."):
-            return True
-        if name.partition(".")[0] not in ("torch", "numpy", "numba", "torch_geometric", "dgl"):
-            return False
-    return False

@@ -14,13 +14,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
+from ..system.units import escaped
 from .ledger import CANNOT, OURS, THEIRS, Key, Ledger, made_at
+from .random_states import RandomStates
+from .whose import is_about_data
 
 _MARK = "_pagraph_replaces"
 _LONGEST = 90  # characters of an error in the table
 
 
-class NotOurs(Exception):
+class NotOurs(NotImplementedError):
     """The reason why a loader stays theirs, for the table."""
 
 
@@ -119,7 +122,7 @@ class Replacer:
     def _make(
         self, loader: Any, original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> None:
-        """Construct an object as ours, or else as theirs."""
+        """Construct an object as ours, or else as theirs; raises what is wrong with the data."""
         kind = type(loader)
         if is_of_pagraph(kind):  # by the script's own import, or by us
             original(loader, *args, **kwargs)
@@ -131,7 +134,14 @@ class Replacer:
         # Asked before anything is made: an error of theirs may come after random numbers are drawn.
         lacks = offer.lacks(loader, *args, **kwargs) if self.settings.theirs else ""
         if lacks or not self.settings.theirs:
-            why = self._try(loader, offer, args, kwargs)
+            states = RandomStates(loader)
+            try:
+                why = self._try(loader, offer, args, kwargs)
+            except BaseException:
+                _back(loader, kind, before)
+                raise
+            if why is not None:
+                states.put_back()
         if why is None:
             if not offer.is_loader and not lacks:
                 return
@@ -179,7 +189,10 @@ class Replacer:
     def _try(
         self, loader: Any, offer: Offer, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> str | None:
-        """Construct ours; returns None, or the reason why that is impossible."""
+        """Construct ours; returns None, or the reason why that is impossible.
+
+        Raises what is wrong with the data: theirs would not see it, and crash in its first batch.
+        """
         try:
             if offer.arguments is not None:
                 args, kwargs = offer.arguments(loader, *args, **kwargs)
@@ -199,6 +212,8 @@ class Replacer:
         except MemoryError:
             raise
         except Exception as error:
+            if is_about_data(error):
+                raise
             return reason(error)
         return None
 
@@ -235,7 +250,7 @@ def error_in_short(error: BaseException) -> str:
 
 def in_short(text: str) -> str:
     """A text as one line for the table."""
-    text = " ".join(text.split())
+    text = escaped(" ".join(text.split()))
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
 
 

@@ -22,6 +22,7 @@ from zipfile import is_zipfile
 
 from .._streams import print_notice
 from ..system.tables import output_width
+from ..system.units import escaped
 from .replacing import Settings, error_in_short, in_short
 from .session import NUMBERS, Session
 from .summary import Summary, compared, write_page
@@ -190,7 +191,7 @@ def compare_runs(count: int, settings: Settings, target: Sequence[str], report: 
     else:
         table = compared(sides["theirs"], sides["ours"])
         text = table.text(output_width(2))
-    print_notice(f"\n{text}")
+    print_notice(f"\n{escaped(text)}")
     if report is not None:
         write_page(report, shown, sides["theirs"][-1:], table)
     return 0

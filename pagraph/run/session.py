@@ -29,8 +29,8 @@ from .._streams import flush, say_past_replacement
 from ..system.atomic import new_file
 from ..system.tables import output_width
 from .frameworks import ImportHook, hook
-from .ledger import Ledger
-from .replacing import Replacer, Settings
+from .ledger import Ledger, read_numbers
+from .replacing import Replacer, Settings, error_in_short
 from .summary import Summary, write_page
 
 # Environment variable by which `pagraph run --compare` tells a run where to write its numbers.
@@ -126,7 +126,7 @@ class Session:
         found = {}
         for path in sorted(self.folder.glob("*.json")):
             with contextlib.suppress(OSError, ValueError):
-                found[path.stem] = json.loads(path.read_text(encoding="utf-8"))
+                found[path.stem] = read_numbers(path)
         first = own or found.get(str(self._pid))
         found.pop(str(self._pid), None)
         others = [part for part in found.values() if part["lines"]]
@@ -204,7 +204,7 @@ def show(session: Session, own: dict[str, Any] | None) -> None:
                 others = f"of {os.environ['WORLD_SIZE']}; the others print no table."
                 text += f"This is rank 0 {others}\n"
     except Exception as error:
-        text = f"\npagraph run: {type(error).__name__}: {error}\n"
+        text = f"\npagraph run: {error_in_short(error)}\n"
     say_past_replacement(text)
     session.close()
     if numbers:

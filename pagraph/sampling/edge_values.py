@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from ..graph.csc import CSC, check_range
-from ..graph.fields import FieldVersion
+from ..graph.fields import FieldVersion, check_files
 from ..system.arrays import Array
-from ..system.threads import ForkLock
+from ..system.threads import fork_lock
 
 if TYPE_CHECKING:
     from ..graph.graph import EdgeType, Graph
@@ -33,7 +33,7 @@ class MadeOfFields(Generic[T]):
     """
 
     def __init__(self) -> None:
-        self._lock = ForkLock()
+        self._lock = fork_lock()
         self._versions: weakref.WeakKeyDictionary[CSC, _Versions[T]] = weakref.WeakKeyDictionary()
 
     def get(
@@ -55,7 +55,7 @@ class _Versions(Generic[T]):
     """Values derived for one CSC, the newest first."""
 
     def __init__(self) -> None:
-        self._lock = ForkLock()
+        self._lock = fork_lock()
         self._known: list[tuple[str, list[FieldVersion], T]] = []
 
     def get(self, kind: str, fields: Sequence[Tensor], make: Callable[[], T]) -> T:
@@ -66,6 +66,8 @@ class _Versions(Generic[T]):
             for known_kind, known, made in self._known:
                 if known_kind == kind and known == now:
                     return made
+            for values in fields:
+                check_files(values)
             fresh = make()
             self._known = [(kind, now, fresh), *self._known][:_MOST_VERSIONS]
             return fresh
@@ -106,13 +108,14 @@ class KnownFields(Generic[T]):
         """
         if field is not None:  # its values may change unseen, so nothing is cached
             return make(field)
-        now = [
-            FieldVersion.of(values) if isinstance(values, Tensor) else None
-            for values in graph.fields_named(name)
-        ]
+        fields = graph.fields_named(name)
+        now = [FieldVersion.of(values) if isinstance(values, Tensor) else None for values in fields]
         known = self._known
         if known is not None and known[0]() is graph and known[1] == now:
             return known[2]
+        for values in fields:
+            if values is not None:
+                check_files(values)
         made = make(lambda edge_type, name: graph.edge_fields(edge_type).get(name))
         self._known = weakref.ref(graph), now, made
         return made
@@ -189,7 +192,7 @@ class EdgeWeights:
             # Not a slice, which would keep the memory of all weights.
             self.values = weights.clone()
         self._indptr = (csc if self.kept is None else self.kept).indptr
-        self._lock = ForkLock()
+        self._lock = fork_lock()
         self._memo: dict[Any, Any] = {}
 
     @property

@@ -314,7 +314,7 @@ def _all_edges(
     for place, ntype in enumerate(graph.types.nodes):
         begin = room.spans[place, 0]
         known[ntype] = nodes[begin : begin + hop_ends[ntype][-1]]
-    pools = pools if pools is not None else BufferPools(max_free=0)
+    pools = pools if pools is not None else BufferPools(batches=0)
     return {etype: induced_edges(graph, etype, known, dtype, pools) for etype in graph.types.edges}
 
 

@@ -75,7 +75,7 @@ def induced_subgraph(
         known[ntype][:] = ids.numpy()
     dtype = dtype or next((ids.dtype for ids in by_type.values()), torch.int64)
     turns = edge_dir, turned
-    pools = pools if pools is not None else BufferPools(max_free=0)
+    pools = pools if pools is not None else BufferPools(batches=0)
     none = torch.empty(0, dtype=dtype, device="cpu")
     return Subgraph(
         dict(by_type),

@@ -386,7 +386,7 @@ class BatchRun:
         self.dtype: torch.dtype = dtype or next(
             (ids.dtype for ids in self.seeds.values()), torch.int64
         )
-        self.pools: BufferPools = pools if pools is not None else BufferPools(max_free=0)
+        self.pools: BufferPools = pools if pools is not None else BufferPools(batches=0)
         self.field = field or own_fields(graph)
         self.scratch: Scratch = Scratch.of_this_thread()
         types = graph.node_types

@@ -198,9 +198,10 @@ class SubgraphSampler(FanoutSampler):
             KeyError: The graph does not have a vertex type, or ``seed_times`` has a type without
                 seeds.
             TypeError: Times are not all integers, or all floats, on the CPU.
-            ValueError: There is not one time per seed, or one is missing; ``seed_times`` is missing
-                and there is no vertex field; the graph has no field of that name; or an edge type
-                with a window has no times.
+            ValueError: There is not one time per seed, or one is missing; a time is a float beyond
+                what its dtype holds exactly; ``seed_times`` is missing and there is no vertex
+                field; the graph has no field of that name; or an edge type with a window has no
+                times.
             IndexError: A seed is outside ``[0, num_nodes)`` of its type.
             FormatError: The graph's arrays point outside the graph (a damaged file).
         """

@@ -39,8 +39,9 @@ def widened(name: str, times: Tensor) -> Tensor:
     """Times as int64 or float64; the same tensor if they are already.
 
     Raises:
-        ValueError: An integer is 2**63 or more.
+        ValueError: An integer is 2**63 or more, or a float is so large that its dtype rounds.
     """
+    check_unrounded(name, times)
     if times.is_floating_point():
         return times.to(torch.float64)
     wide = times.to(torch.int64)
@@ -51,6 +52,31 @@ def widened(name: str, times: Tensor) -> Tensor:
     return wide
 
 
+def check_unrounded(name: str, times: Tensor) -> None:
+    """Check that floats are small enough for their dtype to tell integers apart.
+
+    float32 rounds seconds since 1970 to multiples of 128, so that an edge would be drawn for a seed
+    that it follows.
+
+    Raises:
+        ValueError: A float is above 2**53 (float64), 2**24 (float32), 2**11 (float16) or 2**8
+            (bfloat16) in magnitude. Infinity is allowed, except in float16, where 65520 becomes it.
+    """
+    if times.dtype not in _FLOATS:
+        return
+    dtype = str(times.dtype).removeprefix("torch.")
+    bits = round(math.log2(2 / torch.finfo(times.dtype).eps))
+    is_rounded = times.abs() > 2**bits
+    if times.dtype != torch.float16:
+        is_rounded &= ~torch.isinf(times)
+    if bool(is_rounded.any()):
+        exact = "int64" if times.dtype == torch.float64 else "int64 or float64"
+        raise ValueError(
+            f"{name} must fit into the {bits} bits of {dtype}, which rounds larger times, got "
+            f"{times[is_rounded][0].item()}: keep times as {exact} from the start"
+        )
+
+
 def ticks_of(name: str, times: Tensor) -> Tensor:
     """Times as int64 with the same order and the same equalities; NaN becomes ``MISSING``. May be
     the same tensor.
@@ -59,11 +85,12 @@ def ticks_of(name: str, times: Tensor) -> Tensor:
     float64, flipped for negative ones, which orders them. Raises as :func:`widened`.
     """
     wide = widened(name, times)
-    if not wide.is_floating_point():
-        return wide
-    bits = (wide + 0.0).view(torch.int64)  # + 0.0 turns -0.0 into 0.0
-    ordered = _flipped(bits)
-    return ordered.masked_fill_(torch.isnan(wide), MISSING)
+    return _ticks_of_floats(wide) if wide.is_floating_point() else wide
+
+
+def _ticks_of_floats(times: Tensor) -> Tensor:
+    bits = (times + 0.0).view(torch.int64)  # + 0.0 turns -0.0 into 0.0
+    return _flipped(bits).masked_fill_(torch.isnan(times), MISSING)
 
 
 def _flipped(bits: Tensor) -> Tensor:
@@ -166,7 +193,7 @@ def window_starts(ticks: Tensor, length: float | None, floats: bool) -> Tensor |
     below = torch.nextafter(starts, torch.full_like(starts, -math.inf))
     starts = torch.where(rounded < 0, below, starts)
     # A length below the resolution of t leaves `starts` at t, which must still be in its window.
-    return torch.minimum(ticks_of("times", starts), ticks - 1)
+    return torch.minimum(_ticks_of_floats(starts), ticks - 1)
 
 
 class EdgeTimes:
@@ -256,7 +283,8 @@ def edge_times(
 
     Raises:
         TypeError: Times are not integers or floats, or not on the CPU.
-        ValueError: There is not one time per edge or vertex, or one is 2**63 or more.
+        ValueError: There is not one time per edge or vertex, one is 2**63 or more, or floats are
+            rounded, see :func:`check_unrounded`.
         FormatError: The CSC is damaged.
     """
     edge_field = f"edge field {name!r}"

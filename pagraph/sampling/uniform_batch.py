@@ -69,7 +69,7 @@ _UNKNOWN: Any = object()
 # Bytes below which results are rounded up to a power of two. The sizes of small batches vary by
 # more than the head-room of recycled memory; so one buffer fits the next batch, too.
 _VARIES = 2**20
-FRESH = BufferPool(max_free=0)
+FRESH = BufferPool(most=0)
 
 
 def _as_blocks(

@@ -174,7 +174,7 @@ class RandomWalks:
         """
         path = self._path(graph)
         edges = {etype: self._edges(graph, etype) for etype in dict.fromkeys(path)}
-        starts = as_ids("starts", starts)
+        starts = as_ids("starts", starts, IndexError)
         check_range("starts", starts, edges[path[0]].num_dst, IndexError)
         weights = {
             etype: self._weights(etype, csc, field or own_fields(graph))

@@ -185,10 +185,11 @@ class SeedOrder:
             ValueError: There is neither.
         """
         key = epoch_key(self.seed, epoch, key)
+        if self._shuffle_seed is None:
+            # Also where it is no longer shuffled: DGL's keeps its last order.
+            return EpochPlan(epoch, key, self._permutation)
         if not self.shuffle:
             return EpochPlan(epoch, key, None)
-        if self._shuffle_seed is None:
-            return EpochPlan(epoch, key, self._permutation)
         # Counter-based, so that the order depends on the key alone. Part 1 makes it distinct from
         # the epoch's key. All ranks draw the whole order, and each keeps its slice.
         rng = np.random.Generator(np.random.Philox(key=derive_key(self._shuffle_seed, epoch, 1)))
@@ -212,10 +213,8 @@ class SeedOrder:
                 )
             self._permutation = None
             return
-        if not self._permutes_last:
-            raise ValueError(
-                "the saved permutation must be None for an order with a seed or without shuffle"
-            )
+        if self._shuffle_seed is not None:
+            raise ValueError("the saved permutation must be None for an order with a seed")
         check_permutation(permutation, self.num_seeds)
         self._permutation = permutation.clone()
 
@@ -251,10 +250,13 @@ class SeedOrder:
 class DatasetOrder:
     """The order of a user's dataset whose items are whole batches (DGL's custom index datasets).
 
+    See ``DatasetStream`` for iterable datasets, and for those that are read by a torch sampler.
+
     Args:
-        dataset: Map-style (``len`` and ``[i]``) or iterable.
+        dataset: Map-style: ``len`` and ``[i]``.
         shuffle: Whether to call the dataset's ``shuffle()`` before each epoch.
         seed: Makes the sampling key reproducible.
+        generator: torch generator for the sampling key if there is no ``seed``.
         ranks: Makes the sampling keys of several processes distinct. The dataset decides which
             batches each process gets.
     """
@@ -269,15 +271,14 @@ class DatasetOrder:
         *,
         shuffle: bool = False,
         seed: int | None = None,
+        generator: torch.Generator | None = None,
         ranks: Ranks | None = None,
     ) -> None:
-        if shuffle and not callable(getattr(dataset, "shuffle", None)):
-            raise AttributeError(
-                "shuffle=True needs an indices dataset with a shuffle() method, it has none"
-            )
+        check_shuffle(dataset, shuffle)
         self.dataset = dataset
         self.shuffle: bool = bool(shuffle)
         self.seed: int | None = check_seed("seed", seed)
+        self._generator = generator
         self._ranks = ranks or Ranks(0, 1)
 
     @property
@@ -298,7 +299,7 @@ class DatasetOrder:
         """Shuffle the dataset if ``shuffle`` is set, and draw the sampling key."""
         if self.shuffle:
             self.dataset.shuffle()
-        key = random_key() if self.seed is None else None
+        key = random_key(self._generator) if self.seed is None else None
         return self.replan(epoch, key)
 
     def replan(self, epoch: int, key: int | None = None) -> EpochPlan:
@@ -316,6 +317,14 @@ class DatasetOrder:
         """Item ``index`` as a batch."""
         return Ticket(
             plan.epoch, index, batch_key(plan.key, index, self._ranks), self.dataset[index]
+        )
+
+
+def check_shuffle(dataset: Any, shuffle: bool) -> None:
+    """Raise AttributeError for a dataset to ``shuffle`` that cannot."""
+    if shuffle and not callable(getattr(dataset, "shuffle", None)):
+        raise AttributeError(
+            "shuffle=True needs an indices dataset with a shuffle() method, it has none"
         )
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -17,9 +18,18 @@ from torch.utils.data import (
     SequentialSampler,
 )
 
-from ..graph.csc import no_ids
+from ..graph.csc import check_width, no_ids
 from .keys import Ranks, batch_key, check_seed, epoch_key, random_key
-from .order import BatchOrder, EpochPlan, SeedOrder, Ticket, check_permutation, check_saved
+from .order import (
+    BatchOrder,
+    DatasetOrder,
+    EpochPlan,
+    SeedOrder,
+    Ticket,
+    check_permutation,
+    check_saved,
+    check_shuffle,
+)
 
 
 def is_sequence(sampler: Any) -> bool:
@@ -58,7 +68,11 @@ def places_of(items: Any, count: int, *, name: str = "a sampler's items") -> Ten
 
     Raises IndexError, with the ``name``, for an item out of range.
     """
-    places = torch.as_tensor(items, dtype=torch.int64, device="cpu").reshape(-1)
+    try:
+        places = torch.as_tensor(items, dtype=torch.int64, device="cpu").reshape(-1)
+    except (OverflowError, RuntimeError, ValueError):
+        check_width(name, items, IndexError)
+        raise
     if len(places) == 0:
         return places
     low = int(places.min())
@@ -268,17 +282,29 @@ class StreamOrder:
     """The order of a torch batch sampler without a length, which may be endless.
 
     Batches are drawn one by one as the pipeline requests them. Its place cannot be saved.
+
+    Args:
+        batches: Iterated in each epoch.
+        seeds_of: Turns an item into the seeds of its batch.
+        seed: Seed of the sampling. Default: torch's generator.
+        generator: Draws the sampling key. Default: the global generator.
     """
 
     shuffle = True
     permutation = None
     has_length = False
+    _kind = "sampler has no length"
 
     def __init__(
-        self, batches: Any, num_items: int, *, seed: int | None, generator: torch.Generator | None
+        self,
+        batches: Any,
+        seeds_of: Callable[[Any], Any],
+        *,
+        seed: int | None,
+        generator: torch.Generator | None,
     ) -> None:
         self._batches = batches
-        self._num_items = num_items
+        self._seeds_of = seeds_of
         self._generator = generator
         self._ranks = ranks_of(getattr(batches, "sampler", None))
         self.seed = seed
@@ -290,17 +316,19 @@ class StreamOrder:
     @property
     def identity(self) -> dict[str, Any]:
         """See ``SeedOrder``."""
-        raise TypeError("a loader whose sampler has no length cannot save its position")
+        raise TypeError(f"a loader whose {self._kind} cannot save its position")
 
     def plan(self, epoch: int) -> EpochPlan:
         """Begin epoch number ``epoch``; this draws from torch's generator."""
         batches = iter(self._batches)
-        drawn = random_key(self._generator)
+        return self._begun(epoch, random_key(self._generator), batches)
+
+    def _begun(self, epoch: int, drawn: int, batches: Iterator[Any]) -> EpochPlan:
         return _Streamed(epoch, epoch_key(self.seed, epoch, drawn), None, sys.maxsize, batches)
 
     def replan(self, epoch: int, key: int | None = None) -> EpochPlan:
-        """Raise TypeError, since a sampler does not repeat its items."""
-        raise TypeError("a loader whose sampler has no length cannot resume from a position")
+        """Raise TypeError, since items do not come again."""
+        raise TypeError(f"a loader whose {self._kind} cannot resume from a position")
 
     def restore(self, permutation: Tensor | None, *, begun: bool) -> None:
         """Raise TypeError like :meth:`replan`."""
@@ -311,8 +339,64 @@ class StreamOrder:
         assert isinstance(plan, _Streamed)
         for batch in plan.batches:
             key = batch_key(plan.key, index, self._ranks)
-            return Ticket(plan.epoch, index, key, places_of(batch, self._num_items))
+            return Ticket(plan.epoch, index, key, self._seeds_of(batch))
         return None
+
+
+class DatasetStream(StreamOrder):
+    """The order of a user's dataset whose items are whole batches, read one after the other.
+
+    It draws random numbers in the order in which torch's loader does.
+
+    Args:
+        dataset: Iterable; or map-style, and read by the ``sampler``.
+        sampler: Yields the keys of the items. None: the dataset is iterable.
+        shuffle: Whether to call the dataset's ``shuffle()`` before each epoch.
+        seed, generator: See ``StreamOrder``.
+    """
+
+    _kind = "indices are read one after the other"
+
+    def __init__(
+        self,
+        dataset: Any,
+        sampler: Any = None,
+        *,
+        shuffle: bool,
+        seed: int | None,
+        generator: torch.Generator | None,
+    ) -> None:
+        check_shuffle(dataset, shuffle)
+        self.dataset = dataset
+        self._is_iterable = sampler is None
+        batches = dataset if sampler is None else sampler
+        seeds_of = _unchanged if sampler is None else dataset.__getitem__
+        super().__init__(batches, seeds_of, seed=check_seed("seed", seed), generator=generator)
+        self.shuffle = bool(shuffle)
+        self.has_length = has_length(batches)  # which an epoch need not have
+
+    @property
+    def ids(self) -> Tensor:
+        """Empty, because the items are unknown before they are drawn."""
+        return no_ids()
+
+    def plan(self, epoch: int) -> EpochPlan:
+        """See ``StreamOrder``."""
+        if self.shuffle:
+            self.dataset.shuffle()
+        if not self._is_iterable:
+            return super().plan(epoch)
+        # Unlike a sampler, torch begins an iterable dataset after it has drawn.
+        drawn = random_key(self._generator)
+        return self._begun(epoch, drawn, iter(self.dataset))
+
+
+UsersOrder = DatasetOrder | DatasetStream
+"""Orders of a user's dataset."""
+
+
+def _unchanged(item: Any) -> Any:
+    return item
 
 
 def order_of(
@@ -355,8 +439,10 @@ def order_of(
             f"share its items, got {type(own).__name__}"
         )
     num_items = len(loader.dataset)  # type: ignore[arg-type]
-    kind = SamplerOrder if has_length(batches) else StreamOrder
-    return kind(batches, num_items, seed=seed, generator=loader.generator)
+    if not has_length(batches):
+        seeds_of = partial(places_of, count=num_items)
+        return StreamOrder(batches, seeds_of, seed=seed, generator=loader.generator)
+    return SamplerOrder(batches, num_items, seed=seed, generator=loader.generator)
 
 
 def takes_all(order: BatchOrder, num_items: int) -> bool:

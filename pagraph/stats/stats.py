@@ -9,11 +9,12 @@ import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from .. import _compiling
 from ..system.tables import Table, Tabled
+from ..system.threads import fork_lock
 from .reads import RATE_NAMES, CacheStats, FieldStats, field_table, rate_cells
 from .trace import EpochTrace, Tracing
 
@@ -44,6 +45,8 @@ REQUESTS = -2
 # Seconds after which times count from a later event. CUDA returns elapsed milliseconds as a float
 # of 24 bits: over a minute its step is 4 microseconds, over an hour it would be 250.
 _LONG = 60.0
+# Epochs with figures of their own, 3 KB each: a loop may look at a first batch 100,000 times.
+_MOST_EPOCHS = 1000
 # Stretches to remember for each stage. A pair of events may settle late, but only by the batches in
 # flight, of which there are tens; more would make `_Covered.shift` slow.
 _MOST_SPANS = 256
@@ -425,6 +428,11 @@ class EpochRecorder:
         if self._reads_after is None:
             self._reads_after = self._reads()
 
+    @property
+    def is_over(self) -> bool:
+        """Whether the epoch is closed."""
+        return self._reads_after is not None
+
     def snapshot(self) -> EpochStats:
         """The figures so far."""
         after = self._reads_after
@@ -444,7 +452,8 @@ class LoaderStats(Tabled):
     """A loader's figures: one entry of ``epochs`` each, and their ``total``.
 
     ``str()`` and notebooks show them as tables. Field counters belong to the loader: if two epochs
-    run at the same time, each counts the reads of both.
+    run at the same time, each counts the reads of both. Of epochs before the last 1,000 only the
+    total is kept.
     """
 
     def __init__(
@@ -452,7 +461,10 @@ class LoaderStats(Tabled):
     ) -> None:
         self._reads = reads
         self._accelerator = accelerator
-        self._recorders: list[EpochRecorder] = []
+        self._lock = fork_lock()  # held while an epoch begins
+        self._recorders: deque[EpochRecorder] = deque()
+        self._earlier = 0  # epochs that are only in `_sum`
+        self._sum: EpochStats | None = None
         # By process: a recorder's lock that a thread holds while the process forks is never free in
         # the child.
         self._requests: dict[int, EpochRecorder] = {}
@@ -460,8 +472,14 @@ class LoaderStats(Tabled):
     def begin(self, epoch: int, tracing: Tracing | None = None) -> EpochRecorder:
         """Begin recording an epoch; the epoch's iterator closes the recorder."""
         trace = EpochTrace(tracing or Tracing(), epoch)
-        self._recorders.append(EpochRecorder(epoch, self._reads, trace, self._accelerator))
-        return self._recorders[-1]
+        with self._lock:
+            recorder = EpochRecorder(epoch, self._reads, trace, self._accelerator)
+            self._recorders.append(recorder)
+            if len(self._recorders) > _MOST_EPOCHS and self._recorders[0].is_over:
+                oldest = self._recorders.popleft().snapshot()
+                self._sum = oldest if self._sum is None else _added([self._sum, oldest])
+                self._earlier += 1
+        return recorder
 
     def requested(self, tracing: Tracing) -> EpochRecorder:
         """This process's recorder of the batches made on request; the engine calls it under a
@@ -481,8 +499,8 @@ class LoaderStats(Tabled):
 
     @property
     def epochs(self) -> list[EpochStats]:
-        """One entry for every epoch begun, in order."""
-        return [recorder.snapshot() for recorder in self._recorders]
+        """One entry for every epoch begun, in order; at most the last 1,000."""
+        return [recorder.snapshot() for recorder in list(self._recorders)]
 
     @property
     def requests(self) -> EpochStats | None:
@@ -494,16 +512,11 @@ class LoaderStats(Tabled):
     @property
     def total(self) -> EpochStats:
         """All epochs and requests added up."""
-        epochs = self._parts()
-        return EpochStats(
-            epoch=-1,
-            batches=sum(stats.batches for stats in epochs),
-            seconds=_sum(stats.seconds for stats in epochs),
-            counts=_sum(stats.counts for stats in epochs),
-            # Not the sum over epochs: epochs that overlap count the same reads.
-            reads=self._reads(),
-            device_seconds=_sum(stats.device_seconds for stats in epochs),
-        )
+        parts = self._parts()
+        if self._sum is not None:
+            parts.append(self._sum)
+        # Not the sum over epochs: epochs that overlap count the same reads.
+        return replace(_added(parts), reads=self._reads())
 
     def to_dict(self) -> dict[str, float]:
         """The numbers of :attr:`total`, see :meth:`EpochStats.to_dict`.
@@ -512,7 +525,7 @@ class LoaderStats(Tabled):
         """
         numbers = self.total.to_dict()
         del numbers["epoch"]
-        return {"epochs": len(self._recorders), **numbers}
+        return {"epochs": self._earlier + len(self._recorders), **numbers}
 
     __repr__ = Tabled.__str__
 
@@ -522,6 +535,18 @@ class LoaderStats(Tabled):
     def _parts(self) -> list[EpochStats]:
         requests = self.requests
         return self.epochs if requests is None else [*self.epochs, requests]
+
+
+def _added(parts: Sequence[EpochStats]) -> EpochStats:
+    """Epochs added up, without their reads."""
+    return EpochStats(
+        epoch=-1,
+        batches=sum(stats.batches for stats in parts),
+        seconds=_sum(stats.seconds for stats in parts),
+        counts=_sum(stats.counts for stats in parts),
+        reads=CacheStats(),
+        device_seconds=_sum(stats.device_seconds for stats in parts),
+    )
 
 
 def _sum(parts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import _compiling
+from .._postponed import interrupt_later
 from ..errors import PipelineError
 from ..system.atomic import check_writable
 from ..system.checks import StrPath, as_integer
@@ -237,7 +238,7 @@ class Tracer:
         # and the file would not be written when it is dropped.
         watch(self._record.add_disk)
         _compiling.watchers.append(self._record.add_kernels)
-        self._finish = weakref.finalize(self, _write, self._record)
+        self._finish = weakref.finalize(self, _write_last, self._record)
 
     @property
     def path(self) -> Path:
@@ -361,6 +362,14 @@ class Tracer:
         log.computing = None
         if next(self._events) < self._max_events:
             log.spans.append(("computing", begin, now, number, batch, None))
+
+
+def _write_last(record: Record) -> None:
+    try:
+        _write(record)
+    except KeyboardInterrupt:
+        # Where the tracer was dropped, Python would print it and go on.
+        interrupt_later()
 
 
 def _write(record: Record) -> None:

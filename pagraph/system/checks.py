@@ -57,6 +57,14 @@ def as_integer(name: str, value: Any, *, least: int | None = None) -> int:
     return number
 
 
+def kind_of(value: Any) -> str:
+    """What a value is, for errors: "None", "dict", "tuple of str, Tensor"."""
+    if value is None or not isinstance(value, list | tuple):
+        return "None" if value is None else type(value).__name__
+    kinds = [type(each).__name__ for each in value[:4]]
+    return f"{type(value).__name__} of {', '.join(kinds) or 'nothing'}"
+
+
 def as_integers(**values: Any) -> tuple[int, ...]:
     """Arguments as ints, in order, since sums of NumPy's integers could overflow.
 
@@ -71,10 +79,12 @@ def as_integers(**values: Any) -> tuple[int, ...]:
 
 def check_batch_size(batch_size: Any) -> int:
     """``batch_size`` as an int; ValueError unless it is an integer of at least 1."""
-    # NumPy's integers are Integral, too.
-    if isinstance(batch_size, bool) or not isinstance(batch_size, Integral) or int(batch_size) < 1:
-        raise ValueError(f"batch_size must be an integer of at least 1, got {batch_size!r}")
-    return int(batch_size)
+    try:
+        return as_integer("batch_size", batch_size, least=1)
+    except (TypeError, ValueError):
+        raise ValueError(
+            f"batch_size must be an integer of at least 1, got {batch_size!r}"
+        ) from None
 
 
 def check_fanout(fanout: Any, replace: bool, *, least: int = 1) -> int:

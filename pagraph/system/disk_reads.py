@@ -21,7 +21,7 @@ from .checks import StrPath, as_integer
 from .disk.queues import REQUEST_BYTES, Requests
 from .disk.ways import WAYS, best_gap, queue, rates_of, usable_way
 from .memory import is_disk_file
-from .threads import ForkLock
+from .threads import fork_lock
 
 Array = Any  # a NumPy array; its element type is a matter of the kernels
 
@@ -181,7 +181,7 @@ class FileReader:
         self._close = weakref.finalize(self, os.close, descriptor)
         self._close.atexit = False  # threads may still read when the process exits
         # Guards the count of readers and what they counted. It is never held while they read.
-        self._lock = ForkLock()
+        self._lock = fork_lock()
         self._readers = 0
         self._closed = False
 

@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 
 def host_available(proc: Path = Path("/proc"), cgroups: Path = Path("/sys/fs/cgroup")) -> int:
@@ -144,12 +145,26 @@ def may_write(begin: int, end: int) -> bool:
     return True
 
 
-def address_on_disk(address: int) -> bool:
-    """Whether the page at ``address`` of this process is backed by a file on disk."""
+class ShownFile(NamedTuple):
+    """A mapped file as the system shows it: its path, and whether it is on a disk."""
+
+    path: str
+    on_disk: bool
+
+
+def mapped_file(address: int) -> ShownFile | None:
+    """The file that the page at ``address`` of this process is mapped from; None for memory."""
     for first, last, _, device, path in _mappings():
         if first <= address < last:
-            return is_disk_file(path, device)
-    return False
+            named = path.startswith("/")
+            return ShownFile(path, is_disk_file(path, device)) if named else None
+    return None
+
+
+def address_on_disk(address: int) -> bool:
+    """Whether the page at ``address`` of this process is backed by a file on disk."""
+    found = mapped_file(address)
+    return found is not None and found.on_disk
 
 
 def _mappings() -> Iterator[tuple[int, int, str, str, str]]:

@@ -12,6 +12,7 @@ from typing import Any
 from unicodedata import combining, east_asian_width
 
 from .._streams import output_descriptor
+from .units import escaped
 
 BEST = "*"
 """The last character of the best cell of a row."""
@@ -62,7 +63,7 @@ class Table:
         for line in wrapped(self.title, width):
             yield line, False
         columns = [
-            _Column(cells, place in self.left)
+            _Column([escaped(cell) for cell in cells], place in self.left)
             for place, cells in enumerate(zip(*self.rows, strict=True))
         ]
         for number, block in enumerate(_blocks(columns, width)):
@@ -229,7 +230,8 @@ def output_width(descriptor: int | None = None) -> int | None:
 def wrapped(
     text: str, width: int | None, indent: str = "", *, at: str = " ", breaks: bool = False
 ) -> list[str]:
-    """The lines of a text, broken where they are wider than ``width``.
+    """The lines of a text, broken where they are wider than ``width``; control characters are
+    escaped.
 
     Args:
         text: The text; no lines if it is empty, unless ``breaks``.
@@ -238,6 +240,7 @@ def wrapped(
         at: Where to break: at blanks, or before that at other separators.
         breaks: Whether words that are wider are broken, too, as in a cell of a table.
     """
+    text = escaped(text)
     found: list[str] = []
     for whole in text.split("\n") if text or breaks else ():
         line = whole

@@ -60,42 +60,55 @@ def in_order(
                 stopped.set()
 
 
-class ForkLock:
+def fork_lock() -> threading.Lock:
     """A lock that is free in a forked child, for what forked workers use too.
+
+    It is one of C, not a class of ours: in Python's own code Ctrl-C could come between the lock's
+    acquisition and the block of a ``with``, which then nobody releases.
 
     Do not fork while holding it. A child forked while another thread holds it sees that thread's
     work half done: so the guarded data must be valid at every point. Change one reference last.
     """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        _alive.add(self)
-
-    def acquire(self, *, blocking: bool = True) -> bool:
-        """Acquire the lock; returns whether it was acquired, as ``threading.Lock`` does."""
-        return self._lock.acquire(blocking)
-
-    def release(self) -> None:
-        """Release the lock."""
-        self._lock.release()
-
-    def __enter__(self) -> None:
-        self.acquire()
-
-    def __exit__(self, *error: object) -> None:
-        self.release()
+    lock = threading.Lock()
+    _fork_locks.add(lock)
+    return lock
 
 
-_alive: weakref.WeakSet[ForkLock] = weakref.WeakSet()
+_fork_locks: weakref.WeakSet[threading.Lock] = weakref.WeakSet()
 
 
 def _renew() -> None:
-    for lock in _alive:
-        lock._lock = threading.Lock()
+    for lock in _fork_locks:
+        lock._at_fork_reinit()  # type: ignore[attr-defined]
 
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_renew)
+
+
+def try_lock(lock: threading.Lock | threading.RLock, held: list[bool], patience: float = 0) -> bool:
+    """Acquire a lock if it is free within ``patience`` seconds (-1: any time); returns whether it
+    was.
+
+    For code that Ctrl-C may interrupt::
+
+        held: list[bool] = []
+        try:
+            if try_lock(lock, held):
+                ...
+        finally:
+            if held:
+                lock.release()
+
+    Args:
+        lock: Of C.
+        held: Empty; gets an item if the lock was free, in the same C call that acquires it. So
+            there is no moment at which the lock is held and ``held`` does not say so.
+    """
+    # A lock takes no timeout if it does not block.
+    arguments = ([False],) if patience == 0 else ([True], [patience])
+    held.extend(filter(None, map(lock.acquire, *arguments)))
+    return bool(held)
 
 
 _locks: weakref.WeakKeyDictionary[Any, threading.RLock] = weakref.WeakKeyDictionary()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from unicodedata import category
 
 # Words of a field that fit on a line.
 _SHOWN_WORDS = 5
@@ -83,15 +84,29 @@ def shortened(value: object, most: int = 300) -> str:
     return text if len(text) <= most else f"{text[:most]}... ({len(text):,} characters)"
 
 
+def escaped(text: str) -> str:
+    """A text for a terminal, with control characters but line breaks escaped.
+
+    >>> escaped("usé\x1b[2J")
+    'usé\\\\x1b[2J'
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        each.encode("unicode_escape").decode()
+        if category(each)[0] == "C" and each != "\n"
+        else each
+        for each in text
+    )
+
+
 def printable(text: str) -> str:
-    """A name for a terminal, with control characters escaped.
+    """A name for a terminal, on one line of bounded length, with control characters escaped.
 
     >>> printable("user\x1b[2J")
     'user\\\\x1b[2J'
     """
-    if not text.isprintable():
-        text = text.encode("unicode_escape").decode()
-    return shortened(text)
+    return shortened(escaped(text).replace("\n", "\\n"))
 
 
 def words_text(words: Sequence[str]) -> str:

@@ -15,7 +15,8 @@ take all memory. To add
 - a verb: a line in ``verbs.VERBS``;
 - a use of a graph whose arrays lie: a line in ``hostile.ANY``, ``PLAIN`` or ``TYPED``;
 - a function or class: a line in ``arguments.calls``;
-- a loader: a function in ``loaders.LOADERS``.
+- a loader: a function in ``loaders.LOADERS``;
+- a change of a graph, or a sampler that meets it: a line in ``edges.CHANGES`` or ``SAMPLERS``.
 """
 
 PARTS = {
@@ -27,8 +28,13 @@ PARTS = {
     "arguments": "one wrong argument in a valid call",
     "user_code": "exceptions in the user's functions",
     "threads": "forks, threads, interrupts and copies of loaders",
+    "interrupts": "Ctrl-C at every place where Python looks for it",
+    "edges": "edges, vertices and rows that change within an epoch",
     "batches": "memory of endless epochs",
+    "kernel_files": "damaged files of compiled kernels",
 }
 """Those that fork a process that has no threads yet come first."""
+ROUNDS = {"interrupts": 64}
+"""Parts of which so many trials are made, however long they take: each visits other places."""
 BOUNDS_CHECKED = {"hostile"}
 """Those in whose process numba checks every index."""

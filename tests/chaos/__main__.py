@@ -9,7 +9,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from . import PARTS
+from . import PARTS, ROUNDS
 from .campaign import Campaign
 
 
@@ -21,7 +21,12 @@ from .campaign import Campaign
     type=click.Choice([*PARTS]),
     help="Only this part; several times.",
 )
-@click.option("--seconds", default=600.0, envvar="CHAOS_SECONDS", help="For all parts together.")
+@click.option(
+    "--seconds",
+    default=600.0,
+    envvar="CHAOS_SECONDS",
+    help="For all parts together, but for those of a number of trials.",
+)
 @click.option("--trials", type=int, help="At most so many trials a part.")
 @click.option("--seed", default=1, envvar="CHAOS_SEED", help="Number of the first case.")
 @click.option("--case", type=int, help="Only the trial of this number.")
@@ -53,7 +58,7 @@ def main(
     with tempfile.TemporaryDirectory(prefix="pagraph-chaos-") as work:
         campaign = Campaign(Path(work), keep.absolute())
         for name in names:
-            result = campaign.run(name, seed, seconds / len(names), trials)
+            result = campaign.run(name, seed, seconds / len(names), trials, ROUNDS.get(name, 0))
             table.add_row(
                 name,
                 f"{result.trials:,}",

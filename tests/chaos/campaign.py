@@ -21,8 +21,8 @@ _TRIALS_OF_A_WORKER = 400
 _MOST_FAILURES = 50
 _PYTHON = os.environ.get("CHAOS_PYTHON", sys.executable)
 """Of processes without an environment of their own."""
-_CHECKED_PYTHON = os.environ.get("CHAOS_CHECKED_PYTHON", sys.executable)
-"""Of those in which numba checks every index: it must have imported none of our kernels."""
+CLEAN_PYTHON = os.environ.get("CHAOS_CLEAN_PYTHON", sys.executable)
+"""Of those with kernels of their own, so it must have imported none of ours."""
 
 
 @dataclass
@@ -52,12 +52,14 @@ class Campaign:
         """End the last process."""
         self._worker.end()
 
-    def run(self, part: str, first: int, seconds: float, trials: int | None) -> Result:
-        """Trials from the case ``first`` on, until the time or their number is over, or too many
-        failed."""
+    def run(
+        self, part: str, first: int, seconds: float, trials: int | None, least: int = 0
+    ) -> Result:
+        """Trials from the case ``first`` on, until the time is over and ``least`` are made, or
+        ``trials`` are, or too many failed."""
         result, begin = Result(), time.monotonic()
         while (
-            time.monotonic() - begin < seconds
+            (time.monotonic() - begin < seconds or result.trials < least)
             and result.trials != trials
             and len(result.failures) < _MOST_FAILURES
         ):
@@ -89,7 +91,7 @@ class Worker:
         self._is_checked = part in BOUNDS_CHECKED
         keep.mkdir(exist_ok=True)
         self._log = open(work / "worker.log", "w+b")  # noqa: SIM115  (as long as the process)
-        python = _CHECKED_PYTHON if self._is_checked else _PYTHON
+        python = CLEAN_PYTHON if self._is_checked else _PYTHON
         self._process = subprocess.Popen(
             [python, "-m", "tests.chaos.worker", str(work), str(keep)],
             cwd=ROOT,

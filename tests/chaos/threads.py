@@ -85,14 +85,17 @@ def begin_again(case: Case, make: Make, passes: Passes) -> None:
 
 
 def duplicate(case: Case, make: Make, passes: Passes) -> None:
-    """A copy goes on where the loader is."""
+    """A copy begins the epoch of the loader, which goes on."""
     loader = make()
+    finished = case.rng.randrange(2)
+    for _ in range(finished):
+        epoch(loader)
     batches, done = iter(loader), case.rng.randrange(len(passes[0]))
     for _ in range(done):
         next(batches)
     again = copy.deepcopy(loader) if case.rng.random() < 0.5 else pickle.loads(pickle.dumps(loader))
-    assert epoch(again) == (passes[0][done:] if done else passes[0])
-    assert [digest(batch) for batch in batches] == passes[0][done:]
+    assert [epoch(again), epoch(again)] == passes[finished:][:2]
+    assert [digest(batch) for batch in batches] == passes[finished][done:]
 
 
 def resume(case: Case, make: Make, passes: Passes) -> None:

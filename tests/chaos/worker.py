@@ -24,9 +24,10 @@ _ARGUMENT_ERRORS = (ValueError, KeyError, IndexError, OverflowError, OSError)
 
 @dataclass
 class Case:
-    """One trial: its random numbers, a folder that is kept if it fails, the sample files, and what
+    """One trial: its number and random numbers, a folder that is kept if it fails, the sample files, and what
     was done."""
 
+    number: int
     rng: random.Random
     folder: Path
     samples: Path
@@ -96,7 +97,7 @@ def run_trial(module: Any, part: str, number: int, samples: Path, keep: Path) ->
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     os.chdir(folder)  # a word may be taken for a path
-    case = Case(random.Random(f"{part} {number}"), folder, samples)
+    case = Case(number, random.Random(f"{part} {number}"), folder, samples)
     failure = None
     try:
         with warnings.catch_warnings():

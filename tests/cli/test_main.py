@@ -135,6 +135,11 @@ class TestBadInput:
     def test_long_messages_become_one_line(self, failing):
         assert failing(ValueError("a\n  b\n\nc")).stderr == "Error: a b c\n"
 
+    def test_control_characters_are_escaped(self, failing):
+        """A name of a file may hold some, and drive the terminal."""
+        result = failing(FormatError("b\x1b[31m\x9b\udcff\u202eé.npy must\nbe whole"))
+        assert result.stderr == "Error: b\\x1b[31m\\x9b\\udcff\\u202eé.npy must be whole\n"
+
     def test_messages_that_are_empty(self, failing):
         assert failing(ValueError()).stderr == "Error: ValueError\n"
 

@@ -1,6 +1,7 @@
 """What typed columns become: dtypes, units, words, missing values, and what stays behind."""
 
 import datetime
+import math
 import re
 from decimal import Decimal
 
@@ -87,6 +88,21 @@ def test_times_are_never_rounded():
     assert graph_of(rows).ndata["at"].dtype == torch.float32
     assert graph_of(rows, times={"t": "at"}).ndata["time"].dtype == torch.float64
     assert graph_of('select 5::int as "at"', times={"t": "at"}).ndata["time"].dtype == torch.int64
+
+
+def test_times_that_were_rounded_before_are_refused():
+    """As float64 nobody could tell any more."""
+    times = {"t": "at"}
+    near = "select * from (values (16777216::float), ('-inf')) t(\"at\")"
+    assert graph_of(near, times=times).ndata["time"].tolist() == [2**24, -math.inf]
+    for value in ("1.7e9", "-1.7e9"):
+        rows = f'select {value}::float as "at"'
+        with pytest.raises(
+            FormatError, match=r"t\.at must fit into the 24 bits of FLOAT, .* got -?17"
+        ):
+            graph_of(rows, times=times)
+        assert graph_of(rows.replace("float", "double"), times=times).num_nodes == 1
+    assert graph_of(rows).ndata["at"].tolist() == [-1.7e9]  # no time
 
 
 def test_masks():

@@ -455,19 +455,24 @@ def test_worker_init_fn_leaves_the_training_loops_random_numbers_alone():
 
 @pytest.mark.parametrize("how", ["pickle", "deepcopy"])
 @pytest.mark.parametrize("seed", [None, 3])
-def test_a_loader_can_be_pickled_and_copied_in_the_middle_of_an_epoch(how, seed):
+def test_a_loader_pickled_and_copied_in_the_middle_of_an_epoch_begins_it_anew(how, seed):
     graph = make_graph()
     sampler = NeighborSampler([3, 2], prefetch_node_feats=["feat"])
     loader = ours(
         graph, torch.arange(40), sampler, batch_size=8, shuffle=True, seed=seed, num_workers=2
     )
     batches = iter(loader)
-    next(batches), next(batches)
+    begun = [next(batches), next(batches)]
     clone = pickle.loads(pickle.dumps(loader)) if how == "pickle" else copy.deepcopy(loader)
     assert type(clone) is DataLoader and clone.graph is not graph and len(clone) == len(loader)
-    rest = list(clone)
-    assert [bits(b) for b in rest] == [bits(b) for b in batches]
-    assert torch.equal(rest[0][2][0].srcdata["feat"], graph.ndata["feat"][rest[0][0]])
+    whole = list(clone)
+    assert [bits(b) for b in whole] == [bits(b) for b in (*begun, *batches)]
+    assert torch.equal(whole[0][2][0].srcdata["feat"], graph.ndata["feat"][whole[0][0]])
+    # Of finished epochs both have one.
+    np.random.seed(0), torch.manual_seed(0)
+    after = [bits(b) for b in clone]
+    np.random.seed(0), torch.manual_seed(0)
+    assert [bits(b) for b in loader] == after
 
 
 def test_worker_init_fn_is_done_before_the_loop_goes_on():

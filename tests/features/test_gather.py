@@ -54,7 +54,7 @@ def test_rows_of_any_few_bytes():
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_a_pool_lends_memory_of_every_dtype_and_shape(dtype):
-    pool = BufferPool(max_free=2)
+    pool = BufferPool(most=2)
     for shape in SHAPES:
         for _ in range(2):  # the second time recycled
             lent = pool.take((5, *shape), dtype)
@@ -102,8 +102,36 @@ def test_many_rows_which_are_written_past_the_caches(columns, shift):
     assert torch.equal(out, tensor[ids])
 
 
+def test_memory_is_lent_again_once_no_view_of_it_is_left():
+    pool = BufferPool(most=2)
+    first = pool.take((5, 3), torch.float32)
+    address, view = first.data_ptr(), first[1:].T
+    del first
+    assert pool.take((5, 3), torch.float32).data_ptr() != address  # the view is left
+    storage = view.untyped_storage()
+    del view
+    assert pool.take((5, 3), torch.float32).data_ptr() != address
+    array = torch.empty(0, dtype=torch.float32).set_(storage).numpy()
+    del storage
+    assert pool.take((5, 3), torch.float32).data_ptr() != address
+    del array
+    again = [pool.take((5, 3), torch.float32) for _ in range(2)]
+    assert address in [rows.data_ptr() for rows in again]
+
+
+def test_a_pool_forgets_what_is_kept_for_long():
+    pool = BufferPool(most=2)
+    kept = [pool.take((5,), torch.float32) for _ in range(10)]
+    for _ in range(3):
+        lent = pool.take((5,), torch.float32)
+        address = lent.data_ptr()
+        del lent
+        assert pool.take((5,), torch.float32).data_ptr() == address
+    assert len({rows.data_ptr() for rows in kept}) == 10
+
+
 def test_recycled_memory_begins_with_a_cache_line():
-    pool = BufferPool(max_free=2)
+    pool = BufferPool(most=2)
     held = [pool.take((count, 3), torch.float32) for count in (1, 7, 50_000, 3_000_000)]
     assert [rows.data_ptr() % 64 for rows in held] == [0, 0, 0, 0]
 

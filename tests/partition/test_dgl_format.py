@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import resource
 
 import pytest
 import torch
@@ -197,27 +196,13 @@ class TestBadInput:
         assert not there and (tmp_path / "out").is_dir()
 
 
-@contextlib.contextmanager
-def files_of_at_most(count):
-    """A disk on which every file may have so many bytes."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (count, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-
-
 class TestFullDisk:
-    def test_leaves_nothing_wherever_it_happens(self, divided, tmp_path):
+    def test_leaves_nothing_wherever_it_happens(self, divided, tmp_path, files_of_at_most):
         write_dgl(divided, tmp_path / "out")
         sizes = {path.stat().st_size for path in (tmp_path / "out").rglob("*") if path.is_file()}
         largest = max(sizes)
         for limit in {size - lost for size in sizes for lost in (1, 5000) if size > lost}:
-            with (
-                files_of_at_most(limit),
-                pytest.raises(OSError, match=r"cannot be written|File too large"),
-            ):
+            with files_of_at_most(limit), pytest.raises(OSError, match="File too large"):
                 write_dgl(divided, tmp_path / "again")
             assert os.listdir(tmp_path) == ["out"]
         with files_of_at_most(largest):

@@ -321,3 +321,13 @@ def test_another_batch_size_is_named_as_such():
 def test_more_threads_and_batches_than_memory_holds_are_refused(name, options):
     with pytest.raises(ValueError, match=f"{name} must be at most 16384, got {max(options)}"):
         PipelineOptions(*options)
+
+
+def test_statistics_of_many_broken_off_epochs_stay_bounded():
+    loader = make_loader(make_graph(), prefetch=0)
+    for _ in range(1005):
+        next(iter(loader))
+    assert len(loader.stats.epochs) == 1000
+    assert loader.stats.epochs[0].epoch == 5
+    assert loader.stats.to_dict()["epochs"] == loader.stats.total.batches == 1005
+    assert loader.stats.total.counts["seeds"] == 16 * 1005

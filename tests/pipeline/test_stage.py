@@ -11,9 +11,8 @@ import time
 import pytest
 from fresh_processes import HANGING, forked_python
 
-from pagraph.engine import SerialStage, Stage
-from pagraph.engine.stage import AheadStage, Relay
 from pagraph.errors import PipelineError
+from pagraph.system.stage import AheadStage, Relay, SerialStage, Stage
 
 pytestmark = pytest.mark.usefixtures("no_threads_left")
 
@@ -155,7 +154,7 @@ def test_a_waiting_reader_is_woken_by_close():
 def test_the_interpreter_exits_with_a_live_stage(ending):
     script = textwrap.dedent(f"""
         import itertools, time
-        from pagraph.engine import Stage
+        from pagraph.system.stage import Stage
         stage = Stage(itertools.count(), lambda x: time.sleep(0.01), workers=2, ahead=4)
         next(stage)
         {ending}
@@ -170,7 +169,7 @@ def test_the_interpreter_exits_with_a_live_stage(ending):
 def test_ctrl_c_while_waiting_ends_everything():
     script = textwrap.dedent("""
         import itertools, os, signal, threading, time
-        from pagraph.engine import Stage
+        from pagraph.system.stage import Stage
         stage = Stage(itertools.count(), lambda x: time.sleep(1.5), workers=2, ahead=4)
         asks = threading.Event()
         def interrupt():
@@ -242,7 +241,7 @@ def test_an_iterator_from_before_a_fork_says_so():
     script = textwrap.dedent("""
         import itertools, os, warnings
         warnings.simplefilter("ignore")
-        from pagraph.engine import Stage
+        from pagraph.system.stage import Stage
         stage = Stage(itertools.count(), lambda x: x, workers=2, ahead=4)
         next(stage)
         child = os.fork()

@@ -9,8 +9,8 @@ import time
 import pytest
 from fresh_processes import HANGING
 
-from pagraph.engine import Stage
-from pagraph.engine.thread_use import ThreadUse
+from pagraph.system.stage import Stage
+from pagraph.system.thread_use import ThreadUse
 
 pytestmark = pytest.mark.usefixtures("no_threads_left")
 
@@ -19,7 +19,7 @@ READER = threading.current_thread()
 
 @pytest.fixture(autouse=True)
 def processors(monkeypatch):
-    monkeypatch.setattr("pagraph.engine.stage.usable_cpus", lambda: 8)
+    monkeypatch.setattr("pagraph.system.stage.usable_cpus", lambda: 8)
 
 
 def stage(source, work, workers=1, ahead=3):
@@ -156,7 +156,7 @@ def test_the_reader_works_rather_than_waits():
 
 
 def test_the_reader_waits_where_threads_take_all_processors(monkeypatch):
-    monkeypatch.setattr("pagraph.engine.stage.usable_cpus", lambda: 1)
+    monkeypatch.setattr("pagraph.system.stage.usable_cpus", lambda: 1)
     workers = set()
 
     def work(x):

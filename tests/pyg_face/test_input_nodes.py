@@ -181,7 +181,7 @@ def test_what_is_refused(nodes, error, message):
         (None, "must be a vertex type, or a pair of a vertex type and vertices, got None"),
         (
             torch.arange(3),
-            "must be a vertex type, or a pair of a vertex type and vertices, got a Tensor",
+            "must be a vertex type, or a pair of a vertex type and vertices, got Tensor",
         ),
         ((0, [1]), "must be a vertex type, or a pair"),
         ("venue", r"must name one of the vertex types \['paper', 'author'\], got 'venue'"),

@@ -165,7 +165,17 @@ def test_data_without_edges_to_take():
     [
         (None, "must be an edge type or a pair of an edge type and links .* got None"),
         (EDGES, "must be an edge type or a pair of an edge type and links .* got Tensor"),
-        ((WRITES, EDGES, EDGES), "must be an edge type or a pair of an edge type and links"),
+        ((WRITES, EDGES, EDGES), "a pair of an edge type and links .* tuple of tuple, Tensor, Ten"),
+        ([WRITES, WRITES], "a pair of an edge type .* got list of tuple, tuple: make one loader "),
+        ((WRITES, WRITES), "got tuple of tuple, tuple: make one loader for each edge type"),
+        ([WRITES] * 5, "got list of tuple, tuple, tuple, tuple: make one loader for each edge"),
+        ([(WRITES, EDGES)] * 2, "got list of tuple, tuple: make one loader for each edge type"),
+        ({WRITES: EDGES}, "a pair of an edge type and links .* got dict$"),
+        ([WRITES], "got list of tuple$"),
+        ((), "got tuple of nothing$"),
+        ((EDGES[0], EDGES[1]), "a pair of an edge type and links .* got tuple of Tensor, Tensor"),
+        (("writes", EDGES), "a pair of an edge type and links .* got tuple of str, Tensor"),
+        ((None, EDGES), "a pair of an edge type and links .* got tuple of NoneType, Tensor"),
         (
             ("author", "reads", "paper"),
             "must name an edge type that has an edge_index, got .*reads",

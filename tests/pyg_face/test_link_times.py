@@ -8,6 +8,8 @@ from torch_geometric.loader import LinkLoader
 
 from pagraph.pyg import LinkNeighborLoader, NeighborSampler
 
+WRITES = ("author", "writes", "paper")
+REVERSE = ("paper", "rev_writes", "author")
 NEGATIVES = [None, "binary", dict(mode="binary", amount=1.5), "triplet", ("triplet", 3)]
 
 
@@ -183,3 +185,53 @@ def test_pygs_own_loader_takes_our_sampler_with_times():
         of_links = times[batch.input_id]
         assert (times_of_edges(data, batch) <= of_links[batch.batch[batch.edge_index[0]]]).all()
         assert torch.equal(batch.edge_label_time, of_links[torch.arange(20) % 8])
+
+
+def link_itself(batch, link):
+    """Whether an author's paper is in a batch as an edge, and in the reverse type."""
+    found = []
+    for etype, wanted in ((WRITES, link), (REVERSE, link[::-1])):
+        ends = [
+            batch[ntype].n_id[row]
+            for ntype, row in zip(etype[::2], batch[etype].edge_index, strict=True)
+        ]
+        found.append(wanted in torch.stack(ends, 1).tolist())
+    return found
+
+
+@pytest.mark.parametrize("subgraph_type", ["directional", "induced"])
+@pytest.mark.parametrize("strategy", ["uniform", "last"])
+@pytest.mark.parametrize("dtype", [torch.int64, torch.float64])
+@pytest.mark.parametrize(
+    ("timed", "later"),
+    [
+        (["author", "paper"], [True, True]),  # an edge is as late as its source
+        ([WRITES], [False, True]),
+        ([WRITES, REVERSE], [False, False]),
+        (["author", "paper", WRITES, REVERSE], [False, False]),
+    ],
+    ids=["vertices", "one way", "both ways", "all"],
+)
+def test_a_link_is_in_its_batch_unless_both_edges_are_later(
+    timed, later, dtype, strategy, subgraph_type
+):
+    """What docs/howto/time.md says of the link to be predicted."""
+    links = torch.tensor([[0, 0, 1], [0, 1, 1]])
+    data = HeteroData(author={"num_nodes": 2}, paper={"num_nodes": 2})
+    data[WRITES].edge_index, data[REVERSE].edge_index = links, links.flip(0)
+    times = torch.tensor([5, 6, 7], dtype=dtype)
+    for owner in timed:
+        data[owner].time = torch.tensor([1, 2], dtype=dtype) if isinstance(owner, str) else times
+    before = times - 1 if dtype == torch.int64 else torch.nextafter(times, times - 1)
+    for limits, expected in ((times, [True, True]), (before, later)):
+        loader = LinkNeighborLoader(
+            data,
+            [-1],
+            (WRITES, links),
+            edge_label_time=limits,
+            time_attr="time",
+            temporal_strategy=strategy,
+            subgraph_type=subgraph_type,
+        )
+        for batch, link in zip(loader, links.t().tolist(), strict=True):
+            assert link_itself(batch, link) == expected

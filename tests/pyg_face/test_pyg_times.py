@@ -420,6 +420,52 @@ def test_errors_of_the_time_attribute():
         NeighborSampler(hetero_data(paper=node_times(99)), [2], time_attr="time")
 
 
+def of_seconds(count):
+    """Seconds since 1970 as float32, which has them in steps of 128."""
+    return (node_times(count) + 1_700_000_000).float()
+
+
+def test_times_that_float32_rounds_are_refused_wherever_they_are():
+    exact, ends = random_data(time=node_times().double()), torch.zeros(2, 200, dtype=torch.long)
+    rule = " must fit into the 24 bits of float32, which rounds larger times, got 17000000.*: keep"
+
+    def check(name, make, *arguments, **how):
+        with pytest.raises(ValueError, match=name + rule):
+            make(*arguments, **how)
+
+    when = {"time_attr": "time"}
+    for count in (200, 1500):
+        check("time_attr 'time'", NeighborLoader, random_data(time=of_seconds(count)), [2], **when)
+    rounded = hetero_data(author=of_seconds(40), paper=node_times(100).double())
+    for loader, inputs in ((NeighborLoader, "paper"), (LinkNeighborLoader, rounded.edge_types[0])):
+        check("time_attr 'time' of 'author'", loader, rounded, [2], inputs, **when)
+    edges = hetero_data(writes=of_seconds(500), paper=node_times(100).double())
+    writes = r"time_attr 'time' of \('author', 'writes', 'paper'\)"
+    check(writes, NeighborSampler, edges, [2], **when)
+    check("input_time", NeighborLoader, exact, [2], None, of_seconds(200), **when)
+    links = {"edge_label_index": ends, "edge_label_time": of_seconds(200)}
+    check("edge_label_time", LinkNeighborLoader, exact, [2], **links, **when)
+    loader = NeighborLoader(exact, [2], SEEDS, torch.zeros(60).double(), **when)
+    check("time", loader.batch, SEEDS, time=of_seconds(60))
+    # PyG's own loader has our sampler alone.
+    seeds = NodeSamplerInput(None, SEEDS, of_seconds(60))
+    check(r"seed_times\['_N'\]", loader.node_sampler.sample_from_nodes, seeds)
+    # A type from which nothing is drawn.
+    seen_only = HeteroData(a={"x": torch.zeros(4, 1)}, b={"num_nodes": 4, "time": of_seconds(4)})
+    seen_only["a", "to", "b"].edge_index = torch.zeros(2, 1, dtype=torch.long)
+    seen_only["a"].time = torch.zeros(4)
+    check("time_attr 'time' of 'b'", NeighborLoader, seen_only, [2], "a", **when)
+
+
+def test_times_that_are_rounded_later_are_refused_at_the_next_batch():
+    data = random_data(time=torch.zeros(200))
+    loader = NeighborLoader(data, [2], SEEDS, time_attr="time", batch_size=30)
+    assert len(list(loader)) == 2
+    data.time += 1_700_000_000
+    with pytest.raises(ValueError, match="'time'.* must fit into the 24 bits of float32"):
+        list(loader)
+
+
 @pytest.mark.parametrize("strategy", ["newest", "", None])
 def test_unknown_strategies(strategy):
     with pytest.raises(

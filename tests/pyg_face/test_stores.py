@@ -308,27 +308,36 @@ def test_a_graph_store_without_edges_or_with_edges_of_both_kinds():
 
 
 @pytest.mark.parametrize(
-    ("layout", "row", "col"),
+    ("layout", "row", "col", "error"),
     [
-        ("coo", [5], [0]),
-        ("coo", [0], [5]),
-        ("coo", [0], [-1]),
-        ("csc", [5], [0, 1, 1]),
-        ("csc", [0], [0, 1, 1, 1]),
-        ("csc", [0, 0], [0, 3, 2]),
-        ("csc", [0, 0], [0, 1, 1]),
-        ("csr", [0, 1, 1], [5]),
-        ("csr", [0, 1, 1, 1], [0]),
-        ("csr", [0, 2, 1], [0]),
+        ("coo", [5], [0], r"row must be in \[0, 2\), got 5"),
+        ("coo", [0], [5], r"col must be in \[0, 2\), got 5"),
+        ("coo", [0], [-1], r"col must be in \[0, 2\), got -1"),
+        ("coo", [0, 1], [0], "row and col must have the same length, got 2 and 1"),
+        ("coo", [0.5], [0], "row must hold integers, got torch.float32"),
+        ("csc", [5], [0, 1, 1], r"row must be in \[0, 2\), got 5"),
+        ("csc", [0], [0, 1, 1, 1], "pointers to edges must have at most 3 entries, got 4"),
+        ("csc", [0, 0], [0, 3, 2], "indptr must be non-decreasing"),
+        ("csc", [0, 0], [0, 1, 1], "indptr must run from 0 to the number of edges 2"),
+        ("csr", [0, 1, 1], [5], r"col must be in \[0, 2\), got 5"),
+        ("csr", [0, 1, 1, 1], [0], "pointers to edges must have at most 3 entries, got 4"),
+        ("csr", [0, 2, 1], [0], "indptr must be non-decreasing"),
     ],
 )
-def test_edges_that_lead_out_of_the_graph(layout, row, col):
+def test_edges_that_lead_out_of_the_graph(layout, row, col, error):
+    """The error names the edge type, of which a store may have hundreds."""
+    pair = torch.tensor(row), torch.tensor(col)
     graph = MyGraphStore()
-    graph.put_edge_index(
-        (torch.tensor(row), torch.tensor(col)), edge_type=None, layout=layout, size=(2, 2)
-    )
-    with pytest.raises(ValueError, match="must"):
+    graph.put_edge_index(pair, edge_type=None, layout=layout, size=(2, 2))
+    with pytest.raises((TypeError, ValueError), match=f"^graph_store's edges: {error}"):
         NeighborLoader((MyFeatureStore(), graph), [2], torch.arange(2))
+    graph = MyGraphStore()
+    good = torch.tensor([0]), torch.tensor([1])
+    graph.put_edge_index(good, edge_type=("a", "is", "a"), layout="coo", size=(2, 2))
+    graph.put_edge_index(pair, edge_type=("a", "to", "b"), layout=layout, size=(2, 2))
+    named = r"^graph_store's edges of \('a', 'to', 'b'\): "
+    with pytest.raises((TypeError, ValueError), match=named + error):
+        NeighborLoader((MyFeatureStore(), graph), [2], "a")
 
 
 def test_a_false_promise_of_order_gives_no_wrong_edges():

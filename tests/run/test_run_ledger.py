@@ -19,7 +19,7 @@ from pagraph import _compiling
 from pagraph._kernel_folder import KernelFolder
 from pagraph.run import summary as summary_module
 from pagraph.run.frameworks import ImportHook
-from pagraph.run.ledger import OURS, THEIRS, Key, Ledger, Line, made_at
+from pagraph.run.ledger import OURS, THEIRS, Key, Ledger, Line, made_at, read_numbers
 from pagraph.run.summary import Summary, compared, page_text
 from pagraph.system.processors import OtherPrograms
 
@@ -155,6 +155,88 @@ def test_a_forked_process_begins_anew():
             os._exit(0 if (line.epochs, line.batches) == (1, 2) else 1)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         assert only(seen).epochs == 1
+
+
+PROCESS = ("seconds", "waited", "kernels")
+
+
+def numbers_of(folder, pid=None):
+    """What another process finds of this one, or of its child."""
+    return read_numbers(folder / f"{pid or os.getpid()}.json")
+
+
+def test_the_files_have_what_the_ledger_has_after_every_batch(tmp_path):
+    """Whenever the process is killed: passes that overlap, are broken off, moved, in threads."""
+    ledger = Ledger(tmp_path)
+    known = [DataLoader(torch.arange(9)) for _ in range(3)]
+    for place, loader in enumerate(known):
+        ledger.made(loader, Key("Loader", f"line {min(place, 1)}", OURS))
+        assert sum(line["loaders"] for line in numbers_of(tmp_path)["lines"]) >= min(place + 1, 2)
+
+    def answer(passed):
+        ledger.waits()
+        passed.answered(time.perf_counter_ns() - 1000, delivered=True)
+
+    def check():
+        own, found = ledger.snapshot(looks=False), numbers_of(tmp_path)
+        for part in own, found:
+            part["lines"] = {line["place"] + line["ran"]: line for line in part["lines"]}
+            for line in part["lines"].values():
+                line.pop("loaders")  # of loaders alone a new line is written
+        for place, line in own.pop("lines").items():
+            assert found["lines"].pop(place) == pytest.approx(line)
+        assert not found.pop("lines")
+        assert [found[name] for name in PROCESS] == pytest.approx([own[name] for name in PROCESS])
+
+    open_passes = []
+    for step in range(60):
+        passed = ledger.begin(known[step % 3])
+        for _ in range(step % 4):
+            answer(passed)
+            check()
+        open_passes.append(passed)
+        if step % 5 == 0:
+            ledger.moved(open_passes[-1], Key("Loader", "line 1", THEIRS, "not done"))
+        if step % 3:
+            open_passes.pop(step % len(open_passes)).end()
+        check()
+    assert 3 < len(ledger._running.keys) < 40  # records are lent again
+
+
+def test_a_forked_process_leaves_its_parents_numbers_alone(tmp_path):
+    ledger = Ledger(tmp_path)
+    passed = ledger.begin(known := DataLoader(torch.arange(9)))
+    passed.answered(time.perf_counter_ns(), delivered=True)
+    child = os.fork()
+    if not child:
+        for _ in range(3):
+            passed.answered(time.perf_counter_ns(), delivered=True)
+        ledger.begin(known).answered(time.perf_counter_ns(), delivered=True)
+        os._exit(0)
+    os.waitpid(child, 0)
+    counts = [numbers_of(tmp_path, pid)["lines"][0]["batches"] for pid in (None, child)]
+    assert counts == [1, 1]
+
+
+def test_more_passes_than_records(tmp_path, monkeypatch):
+    monkeypatch.setattr("pagraph.run.running._MOST", 2)
+    ledger = Ledger(tmp_path)
+    passes = [ledger.begin(DataLoader(torch.arange(2))) for _ in range(4)]
+    for passed in passes:
+        passed.answered(time.perf_counter_ns(), delivered=True)
+    assert sum(line["batches"] for line in numbers_of(tmp_path)["lines"]) == 2
+    assert sum(line["batches"] for line in ledger.snapshot()["lines"]) == 4
+
+
+def test_without_room_for_records_numbers_are_written_now_and_then(tmp_path, monkeypatch):
+    def refuse(*arguments):
+        raise OSError("no space left")
+
+    monkeypatch.setattr(os, "posix_fallocate", refuse)
+    ledger = Ledger(tmp_path)
+    ledger.begin(DataLoader(torch.arange(2))).answered(time.perf_counter_ns(), delivered=True)
+    ledger.flush()
+    assert [line["batches"] for line in numbers_of(tmp_path)["lines"]] == [1]
 
 
 def test_the_place_is_relative():

@@ -5,11 +5,16 @@ import copy
 import importlib
 import inspect
 import pickle
+import random
+import types
 import warnings
 
+import numpy as np
 import pytest
 import torch
 from watching import of_line, small_data, watched
+
+from pagraph.run.whose import is_about_data
 
 pyg = pytest.importorskip("torch_geometric.loader")
 
@@ -127,12 +132,12 @@ def test_a_subclass_that_makes_batches_is_iterated_by_torch(data):
     assert key.why == "its own filter_fn is called by torch"
 
 
-def test_what_ours_refuses_stays_theirs_with_the_reason(data, monkeypatch):
+def test_what_we_do_not_do_stays_theirs_with_the_reason(data, monkeypatch):
     import pagraph.pyg
 
     def refuse(self, *args, **kwargs):
         self.half_made = True
-        raise ValueError("cannot, today")
+        raise NotImplementedError("cannot, today")
 
     monkeypatch.setattr(pagraph.pyg.NeighborLoader, "__init__", refuse)
     with watched() as seen, warnings.catch_warnings():
@@ -144,6 +149,32 @@ def test_what_ours_refuses_stays_theirs_with_the_reason(data, monkeypatch):
     assert "keeps its own loader: cannot, today" in str(seen())
 
 
+@pytest.mark.parametrize(
+    ("module", "statement", "stays"),
+    [
+        ("pagraph.sampling.times", "raise ValueError('data')", False),
+        ("pagraph.graph.csc", "raise FormatError('data')", False),
+        ("pagraph.dgl.convert", "raise KeyError('data') from None", False),
+        ("pagraph.dgl.arguments", "raise NotImplementedError('not done')", True),
+        ("pagraph.engine.stage", "raise PipelineError('not done')", True),
+        ("pagraph.pyg.package", "raise MissingDependencyError('not done')", True),
+        ("pagraph.system.checks", "raise TypeError('an option')", True),
+        ("pagraph.options.pipeline", "raise ValueError('an option')", True),
+        ("pagraph.sampling.times", "None()", True),
+        ("pagraph.sampling.times", "[][0]", True),
+        ("pagraph.sampling.times", "assert False", True),
+        ("torch_geometric.data", "raise ValueError('theirs says so, too')", True),
+        ("script", "raise ValueError('of a function of the script')", True),
+    ],
+)
+def test_who_gets_a_loader_after_an_error_of_ours(module, statement, stays):
+    from pagraph import errors
+
+    with pytest.raises(Exception) as raised:
+        exec(statement, vars(errors) | {"__name__": module})
+    assert is_about_data(raised.value) is not stays
+
+
 def test_an_error_is_theirs_and_nothing_stands_behind_it(data):
     with watched() as seen, warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -153,6 +184,95 @@ def test_an_error_is_theirs_and_nothing_stands_behind_it(data):
             pyg.NeighborLoader(data)
     assert raised.value.__context__ is None and missing.value.__context__ is None
     assert seen().lines == {}
+
+
+def typed_data(**edges):
+    """Ten authors, five papers, and what authors wrote."""
+    from torch_geometric.data import HeteroData
+
+    data = HeteroData(a={"x": torch.zeros(10, 2)}, b={"x": torch.zeros(5, 2)})
+    data["a", "to", "b"].edge_index = torch.tensor([[0, 3, 9], [1, 4, 0]])
+    data["a", "to", "b"].update(edges)
+    return data
+
+
+TO = ("a", "to", "b")
+WRONG = {
+    "an edge's end": (
+        lambda: pyg.NeighborLoader(typed_data(edge_index=torch.tensor([[0], [7]])), [2], "b"),
+        r"data\[\('a', 'to', 'b'\)\].edge_index\[1\] must be in \[0, 5\), got 7",
+    ),
+    "a link's end": (
+        lambda: pyg.LinkNeighborLoader(typed_data(), [2], (TO, torch.tensor([[0], [7]]))),
+        r"edge_label_index\[1\] must be in \[0, 5\), got 7",
+    ),
+    "a seed": (
+        lambda: pyg.NeighborLoader(typed_data(), [2], ("b", torch.tensor([7]))),
+        r"input_nodes.* must be in \[0, 5\), got 7",
+    ),
+    "an edge's dtype": (
+        lambda: pyg.NeighborLoader(typed_data(edge_index=torch.zeros(2, 1)), [2], "b"),
+        r"edge_index\[0\] must .*integers",
+    ),
+    "a weight": (
+        lambda: pyg.NeighborLoader(typed_data(w=-torch.ones(3)), [2], "b", weight_attr="w"),
+        "must be finite and not negative, got -1.0",
+    ),
+    "a rounded time": (
+        lambda: pyg.NeighborLoader(
+            typed_data(w=torch.full((3,), 1.7e9)), [2], "b", torch.zeros(5), time_attr="w"
+        ),
+        "must fit into the 24 bits of float32",
+    ),
+    "times of two kinds": (
+        lambda: pyg.NeighborLoader(
+            typed_data(w=torch.zeros(3)), [2], "b", torch.zeros(5).long(), time_attr="w"
+        ),
+        "input_time must be floats",
+    ),
+    "a walk's edge": (
+        lambda: importlib.import_module("torch_geometric.nn").Node2Vec(
+            torch.tensor([[0], [7]]), 4, walk_length=6, context_size=3, num_nodes=5
+        ),
+        r"must be in \[0, 5\), got 7",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", list(WRONG))
+def test_what_is_wrong_with_the_data_is_said(what):
+    """Theirs would be made, and end the process in its first batch."""
+    make, error = WRONG[what]
+    with watched() as seen:
+        with pytest.raises(Exception, match=error) as raised:
+            make()
+        assert raised.value.__context__ is None
+    assert seen().lines == {}
+
+
+def test_a_subclass_that_catches_it_is_what_it_was():
+    class Careful(pyg.NeighborLoader):
+        def __init__(self, data):
+            try:
+                super().__init__(data, [2], "b")
+            except ValueError:
+                self.kind = type(self)
+
+    with watched():
+        loader = Careful(typed_data(edge_index=torch.tensor([[0], [7]])))
+    assert loader.kind is type(loader) is Careful
+    assert not hasattr(loader, "node_sampler")
+
+
+def test_an_error_about_the_data_in_the_first_batch_is_said(data, monkeypatch):
+    data = copy.copy(data)
+    data.w = torch.ones(500)
+    with watched() as seen:
+        loader = pyg.NeighborLoader(data, [3], weight_attr="w", batch_size=50)
+        data.w[7] = -1
+        with pytest.raises(ValueError, match="must be finite and not negative, got -1"):
+            next(iter(loader))
+    assert of_line(seen(), "NeighborLoader")[0].ran == "pagraph"
 
 
 def test_a_failure_before_the_first_batch_gives_theirs(data, monkeypatch):
@@ -442,6 +562,82 @@ class TestDGL:
         key, line = of_line(seen(), "DataLoader")
         assert (key.ran, line.epochs, line.batches) == ("their own", 1, 4)
         assert line.waited > 0
+
+    @pytest.mark.parametrize(
+        ("seeds", "prob", "error"),
+        [(torch.tensor([100]), None, "100"), (torch.arange(9), -torch.ones(600), "got -1.0")],
+    )
+    def test_what_is_wrong_with_the_data_is_said(self, dgl, graph, seeds, prob, error):
+        with watched() as seen, graph.local_scope(), pytest.raises(Exception, match=error) as said:
+            if prob is not None:
+                graph.edata["p"] = prob
+            sampler = dgl.dataloading.NeighborSampler([3], prob=None if prob is None else "p")
+            next(iter(dgl.dataloading.DataLoader(graph, seeds, sampler, batch_size=2)))
+        assert is_about_data(said.value)
+        assert all(key.ran == "pagraph" for key in seen().lines)
+
+    @pytest.mark.filterwarnings("ignore:Dataloader CPU affinity")
+    @pytest.mark.parametrize("at", ["start", "sample", "__init__"])
+    def test_a_try_that_fails_leaves_random_states_alone(self, dgl, graph, monkeypatch, at):
+        """Whether it fails when it is made, at the beginning of an epoch or at a batch."""
+        from pagraph.dgl.native_sources import NodeSource
+        from pagraph.engine.engine import Engine
+
+        owner = NodeSource if at == "sample" else Engine
+        original = getattr(owner, at)
+        fails = False
+
+        def drawing(*args, **kwargs):
+            if at != "sample":
+                torch.rand(3), np.random.rand(), random.random()
+            if fails:
+                raise ValueError("not today")
+            return original(*args, **kwargs)
+
+        # As if it were ours: the frame's module decides.
+        drawing = types.FunctionType(
+            drawing.__code__,
+            {"__name__": "pagraph.test", "torch": torch, "np": np, "random": random}
+            | {"ValueError": ValueError},
+            closure=drawing.__closure__,
+        )
+        monkeypatch.setattr(owner, at, drawing)
+        found = []
+        for theirs in (True, False):
+            fails = not theirs
+            random.seed(0), np.random.seed(0), torch.manual_seed(0)
+            generator = torch.Generator().manual_seed(0)
+            with watched(theirs=theirs) as seen:
+                loader = dgl.dataloading.DataLoader(
+                    graph,
+                    torch.arange(100),
+                    dgl.dataloading.MultiLayerFullNeighborSampler(1),
+                    batch_size=30,
+                    shuffle=True,
+                    generator=generator,
+                )
+                seeds = [batch[1].tolist() for batch in loader]
+                after = [torch.rand(()), torch.rand((), generator=generator), random.random()]
+            assert of_line(seen(), "DataLoader")[0].ran == "their own"
+            found.append([seeds, after, np.random.rand()])
+        assert found[0] == found[1]
+
+    def test_a_users_own_datasets(self, dgl, graph):
+        """Iterable ones, with or without length, and samplers of others."""
+
+        class Stream(torch.utils.data.IterableDataset):
+            device = torch.device("cpu")
+
+            def __iter__(self):
+                yield torch.randint(0, 100, (3,))
+                yield torch.tensor([2])
+
+        with watched() as seen:
+            sampler = dgl.dataloading.MultiLayerFullNeighborSampler(1)
+            loader = dgl.dataloading.DataLoader(graph, Stream(), sampler)
+            assert [len(batch[1]) for batch in loader] == [3, 1]
+        key, line = of_line(seen(), "DataLoader")
+        assert (key.ran, line.batches) == ("pagraph", 2)
 
     def test_an_error_is_dgls(self, dgl, graph):
         with watched(), pytest.raises(TypeError):

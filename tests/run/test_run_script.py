@@ -59,6 +59,18 @@ def test_the_world_of_a_script_is_that_of_python(tmp_path):
     assert told.numbers["lines"] == []
 
 
+def test_control_characters_of_a_scripts_name_are_escaped(tmp_path):
+    name = "bad\x1b[31m.py"
+    shown = "bad\\x1b[31m.py"
+    told = run(tmp_path, name)
+    assert told.stderr == f"Error: SCRIPT must be a file, {shown} does not exist\n"
+    (tmp_path / name).write_text("raise SystemExit('\\x1b[2J')")
+    told = run(tmp_path, name)
+    assert told.stderr.startswith("\x1b[2J\n")  # what the script itself prints
+    title = f"pagraph run: {shown} ended with exit code 1: \\x1b[2J\n"
+    assert title in told.stderr
+
+
 def test_the_world_of_a_module_is_that_of_python(tmp_path):
     package = tmp_path / "package"
     package.mkdir()
@@ -430,12 +442,53 @@ class TestLoaders:
         assert lacks in told.stderr and "times as long" not in told.stderr
         assert lacks in (tmp_path / "page.html").read_text()
 
-    def test_what_was_seen_is_told_though_it_cannot_say_it_itself(self, tmp_path):
-        text = f"{READS}\nimport os, time\ntime.sleep(1.1)\nlist(NeighborLoader(data, [3]))\nos._exit(9)\n"
-        told = run(tmp_path, "script.py", text=text, program=forked_python())
-        assert told.returncode == 9
-        # Written once a second: the first loader at the least.
-        assert told.numbers["lines"][0]["batches"] == 4
+    @pytest.mark.every
+    @pytest.mark.parametrize(
+        ("how", "ended"),
+        [
+            ("os._exit(9)", ["ended with exit code 9"]),
+            ("libc._exit(9)", ["ended with exit code 9", UNKNOWN]),
+            ("libc.abort()", ["was ended by SIGABRT", UNKNOWN]),
+            ("ctypes.string_at(0)", ["was ended by SIGSEGV", UNKNOWN]),
+            ("os.kill(os.getpid(), 9)", ["was ended by SIGKILL", UNKNOWN]),
+        ],
+    )
+    def test_what_was_measured_until_its_death_is_told_without_advice(self, how, ended, tmp_path):
+        """To the last batch, although nothing was written for the last second; also of a loader
+        that ends the process in its first batch, and of one that was never read."""
+        text = f"""
+        import ctypes, os
+        libc = ctypes.CDLL(None)
+
+        class Deadly:
+            __len__ = lambda self: 5
+
+            def __getitem__(self, index):
+                {how}
+
+        loaders = [NeighborLoader(data, [3], batch_size=10) for _ in range(2)]
+        never = NeighborLoader(data, [3])
+        for step, _ in enumerate(loaders[0]):
+            if step == 6:
+                list(torch.utils.data.DataLoader(Deadly()))
+        """
+        told = run(
+            tmp_path, "script.py", text=READS + textwrap.dedent(text), program=forked_python()
+        )
+        assert told.returncode != 0
+        counts = {
+            line["place"].rpartition(":")[2]: (line["loaders"], line["epochs"], line["batches"])
+            for line in told.numbers["lines"]
+        }
+        first = READS.count("\n")
+        lines = [first, first + 11, first + 12, first + 15]
+        expected = [(1, 1, 4), (2, 1, 7), (1, 0, 0), (1, 1, 0)]
+        assert counts == dict(zip(map(str, lines), expected, strict=True))
+        table = told.stderr[told.stderr.index("\npagraph run: ") :].splitlines()[1:]
+        assert table[0] in [f"pagraph run: script.py {each}" for each in ended]
+        assert table[1] == "until then, pagraph's loaders in place of theirs"
+        assert told.numbers["advice"] == "" and "The loop waited" not in told.stderr
+        assert 0 < told.numbers["waited"] <= told.numbers["seconds"]
 
     def test_spawned_processes_count(self, tmp_path):
         text = textwrap.dedent(

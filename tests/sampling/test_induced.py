@@ -81,7 +81,7 @@ def check_all_edges(data, count, dtype, wide):
             graph,
             torch.tensor(nodes, dtype=dtype),
             edge_dir=edge_dir,
-            pools=BufferPools(max_free=2),
+            pools=BufferPools(batches=2),
         )
         edges = batch.edges[EDGE]
         assert batch.input_nodes["_N"].tolist() == nodes

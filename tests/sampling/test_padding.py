@@ -20,7 +20,7 @@ from pagraph.sampling.fixed_shapes import (
 )
 from pagraph.system.buffers import BufferPools
 
-EMPTY = empty_of(BufferPools(max_free=0))
+EMPTY = empty_of(BufferPools(batches=0))
 
 
 @st.composite

@@ -2,8 +2,10 @@
 refused."""
 
 import gc
+import math
 import threading
 import weakref
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -12,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiers import examples
 
-from pagraph import CSC, FormatError
+from pagraph import CSC, FormatError, Graph
+from pagraph.sampling import SubgraphSampler
 from pagraph.sampling.hop import Hop, Scratch
 from pagraph.sampling.kernels.times import BLOCK, count_until
 from pagraph.sampling.pickers import TimedPicker
@@ -238,3 +241,40 @@ def test_times_of_another_graph_are_refused():
         TimedPicker(
             2, False, False, edge_times(shuffled(200), torch.zeros(200, dtype=torch.int64))
         ).pick(hop)
+
+
+ROUNDED = [
+    (
+        torch.float64,
+        2.0**53 + 2,
+        "53 bits of float64, .* got 9007199254740994.0: keep .* as int64 ",
+    ),
+    (torch.float32, 1_700_000_000, "24 bits of float32, .* got 1700000000.0: .* int64 or float64"),
+    (torch.float32, -(2.0**24) - 2, "24 bits of float32, .* got -16777218.0"),
+    (torch.float16, 2050, "11 bits of float16, .* got 2050.0"),
+    (torch.float16, 1_700_000_000, "11 bits of float16, .* got inf"),
+    (torch.bfloat16, 258, "8 bits of bfloat16, .* got 258.0"),
+]
+
+
+@pytest.mark.parametrize(("dtype", "value", "message"), ROUNDED)
+def test_times_that_their_dtype_rounds_are_refused(dtype, value, message):
+    """float32 has seconds since 1970 in steps of 128: an edge would be drawn for a seed that it
+    follows."""
+    graph = Graph.from_coo([0, 1], [1, 2], 3)
+    seeds, sampler = torch.tensor([2]), SubgraphSampler([1, 1], time="t")
+    bad = torch.tensor([0, value, 0], dtype=torch.float64).to(dtype)
+    # Equal to the largest one that is exact, or infinitely late: both are what they were before.
+    good = torch.tensor([2 / torch.finfo(dtype).eps, 0, math.nan], dtype=dtype)
+    if dtype != torch.float16:
+        good[1] = math.inf
+    when = {"seed_times": torch.tensor([1], dtype=dtype)}
+    for times, error in ((good, None), (bad, "field 't' must fit into the " + message)):
+        for place in ({"node_type": "_N"}, {"edge_type": graph.edge_types[0]}):
+            timed = Graph.from_coo([0, 1], [1, 2], 3)
+            timed.set_field("t", times[: 3 if "node_type" in place else 2], **place)
+            with nullcontext() if error is None else pytest.raises(ValueError, match=error):
+                sampler.sample(timed, seeds, **when)
+    graph.set_field("t", torch.zeros(3, dtype=dtype), node_type="_N")
+    with pytest.raises(ValueError, match=r"seed_times\['_N'\] must fit into the " + message):
+        sampler.sample(graph, seeds, seed_times=bad[1:2])

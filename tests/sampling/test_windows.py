@@ -68,8 +68,8 @@ def test_windows_begin_where_exact_numbers_do(kind, data, window):
 
 
 def test_differences_that_are_rounded():
-    """1e16 - 0.3 is no float64; nor is the time one step below in the window of that length."""
-    limit, step = torch.tensor([1e16], dtype=torch.float64), 2.0
+    """2**53 - 0.3 is no float64; nor is the time one step below in the window of that length."""
+    limit, step = torch.tensor([2.0**53], dtype=torch.float64), 1.0
     ticks = ticks_of("times", limit)
     (start,) = window_starts(ticks, 0.3, True).tolist()
     assert start == int(ticks) - 1

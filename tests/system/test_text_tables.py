@@ -172,6 +172,15 @@ def test_sentences_are_broken_at_blanks(text, width, lines):
     assert wrapped(text, width, "  ") == lines
 
 
+@pytest.mark.parametrize("width", [None, 20])
+def test_control_characters_are_escaped(width):
+    table = Table([["file", "rows"], ["a\x1b[31m\rb", "1"]], "of\x07", left=(0,), caption="\x85")
+    text = table.text(width)
+    assert text.replace("\n", "").isprintable()
+    assert all(shown in text for shown in ("of\\x07", "a\\x1b[31m\\rb", "\\x85"))
+    assert wrapped("é\x1b[2J\nnext", width) == ["é\\x1b[2J", "next"]
+
+
 def test_a_line_of_parts_is_broken_between_them_first():
     line = "epoch 1/2  loss 6.2194  2.61 s: loading 1.08, computing 1.51"
     assert wrapped(line, 50, "  ", at="  ") == [

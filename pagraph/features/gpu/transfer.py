@@ -13,6 +13,7 @@ from torch import Tensor
 
 from ...accelerator import Accelerator, StagingRing
 from ...graph.row_form import Decoding
+from ...system.threads import try_lock
 from ..disk import DiskFeature
 from ..feature import Array, HostFeature, as_words, word_view
 from ..narrow import HostRows, NarrowFeature
@@ -184,12 +185,12 @@ class Transfer:
         reached = self._reached
         if self.chosen is not None and reached is not None and reached[0] == _memory_of(source):
             return reached[1]
-        if not self._deciding.acquire(blocking=False):
-            return None
+        held: list[bool] = []
         try:
-            return self._decide(source, ring)
+            return self._decide(source, ring) if try_lock(self._deciding, held) else None
         finally:
-            self._deciding.release()
+            if held:
+                self._deciding.release()
 
     def reached(self, source: HostRows) -> ReachableRows | None:
         """What :meth:`reach` returns if nothing is left to decide; else None."""

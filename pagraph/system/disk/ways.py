@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..threads import ForkLock
+from ..threads import fork_lock
 from .queues import (
     DEPTH,
     QUEUE_BYTES,
@@ -140,7 +140,7 @@ USUAL = Rates(2e-5, 1e-9)
 """Rates assumed for a disk that was not tried."""
 
 _known: dict[int, Rates] = {}
-_one_at_a_time = ForkLock()
+_one_at_a_time = fork_lock()
 
 
 def rates_of(descriptor: int) -> Rates:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import atexit
 import os
 import threading
@@ -9,15 +10,16 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from queue import Empty, SimpleQueue
+from typing import Any, Generic, TypeVar
 
+from .._postponed import finalize
 from ..errors import PipelineError
-from ..system.threads import THREAD_NAME, usable_cpus
-
-if TYPE_CHECKING:
-    from .thread_use import ThreadUse
+from .thread_use import ThreadUse
+from .threads import THREAD_NAME, try_lock, usable_cpus
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -140,7 +142,7 @@ class AheadStage:
         # (whether it was begun, item)
         self._begun: deque[tuple[bool, Any]] = deque()
         self._abandon_all = partial(_abandon, self._begun, abandon, self._pid)
-        weakref.finalize(self, self._abandon_all).atexit = False
+        finalize(self, self._abandon_all)
 
     def __iter__(self) -> Iterator[Any]:
         return self
@@ -203,11 +205,11 @@ def _abandon(
 class Stage(Generic[S, T]):
     """Maps ``work`` over ``source`` with threads; results come in the source's order.
 
-    Items are drawn from the source one at a time, in order, under a lock; ``work`` runs
-    concurrently. An exception of the source or of ``work`` is raised by ``next()`` at its own
-    position, with its own traceback, after everything before it. Threads end when the source does,
-    on an exception, on :meth:`close`, and at interpreter exit. If the stage is only dropped, they
-    end after their current item.
+    Items are drawn from the source one at a time, in order; ``work`` runs concurrently. An
+    exception of the source or of ``work`` is raised by ``next()`` at its own position, with its own
+    traceback, after everything before it. Threads end when the source does, on an exception, on
+    :meth:`close`, and at interpreter exit. If the stage is only dropped, they end after their
+    current item. Ctrl-C in the reader, at any moment, closes the stage.
 
     Args:
         source: Drawn from by the worker threads.
@@ -241,21 +243,14 @@ class Stage(Generic[S, T]):
         # ms).
         helps = use is not None and workers < usable_cpus()
         self._shared: _Shared[S, T] = _Shared(
-            source, work, ahead, on_start, on_change, use, helps, finish
+            source, work, workers, ahead, on_start, on_change, use, helps, finish
         )
-        # Threads refer to the shared state, not to the stage, so dropping the stage ends them.
-        weakref.finalize(self, _drop, self._shared).atexit = False
+        # Threads refer to the shared state, not to the stage, so dropping the stage ends them. The
+        # callback is C: whatever interrupts the wait of `_wait_for`, a thread sees it.
+        finalize(self, partial(_wait_for, self._shared))
+        self._shared.stage = weakref.ref(self, self._shared.wake_thread)
         _running.add(self._shared)
-        self._shared.threads = [
-            threading.Thread(
-                target=_worker, args=(self._shared, i), name=f"{THREAD_NAME}-{i}", daemon=True
-            )
-            for i in range(workers)
-        ]
-        for thread in self._shared.threads:
-            thread.start()
-        if on_start is not None:
-            self._shared.wait_for_starts()
+        self._shared.start()
 
     def __iter__(self) -> Iterator[T]:
         return self
@@ -298,30 +293,36 @@ class Stage(Generic[S, T]):
 class _Shared(Generic[S, T]):
     """State shared by the threads of a stage and its reader.
 
-    There are two locks:
+    A signal's handler may raise in the reader between any two calls. So the reader waits only in C:
+    it takes a lock by ``with`` over one that is C, and waits at a ``SimpleQueue``. Entering a
+    ``Condition`` is Python: Ctrl-C after its lock was acquired, and before the block began, left it
+    taken for ever. A token that Ctrl-C loses does no harm, as the stage then closes.
 
-    - The *draw lock* makes drawing and numbering an item one step. ``source`` runs under it, and
-      may take long (a user's sampler) or wait for another stage (look-ahead).
-    - The *state lock* guards the fields after it, for short times. Two conditions share it, so that
-      a result wakes only the reader, and free room only one thread.
+    - The *state lock* guards the fields, for short times. ``on_change`` is called under it, and
+      must not call back.
+    - ``_room`` has a token for each item that threads may draw, ``_own_room`` those of the reader
+      while the threads rest.
+    - ``_turn`` has one token, whose holder draws: drawing and numbering an item is one step.
+      ``source`` may take long meanwhile (a user's sampler) or wait for another stage (look-ahead).
+      The reader never waits for a token of either, but for a change of state. That change comes,
+      because the thread that draws puts a result or ends the stage.
+    - ``_woken`` gets a token at a change of state if the reader waits.
+    - ``_alive`` is locked while there are threads.
 
-    Lock order: the draw lock, then the state lock. The reader never blocks on the draw lock, which
-    a thread may hold for as long as ``source`` takes: it tries the lock, and otherwise waits for a
-    change of state. That change comes, because the thread that draws puts a result or ends the
-    stage. Neither lock is held while an item is worked on. ``on_change`` is called under the state
-    lock, and must not call back.
+    No lock is held while an item is worked on.
 
     With ``finish``, a thread adds its result to the *unfinished* ones. The thread with the next
     result finishes it, and all that follow without a gap, while the others draw items. So no thread
     waits for its turn, and no lock is held while ``finish`` runs.
 
-    Threads call :meth:`draw`, :meth:`put`, :meth:`ready` and :meth:`fail`. Only the reader calls
-    :meth:`take`, which may draw as well, and :meth:`wait_for_starts`. Any thread may call
-    :meth:`stop`, even from the garbage collector.
+    Threads call :meth:`draw`, :meth:`hand_over`, :meth:`ready` and :meth:`fail`. Only the reader
+    calls :meth:`start` and :meth:`take`, which may draw as well. Any thread may call :meth:`stop`,
+    even from the garbage collector.
     """
 
     source: Iterator[S]
     work: Callable[[S], T]
+    workers: int
     ahead: int
     on_start: Callable[[int], object] | None
     on_change: Callable[[int, int], object] | None
@@ -332,67 +333,111 @@ class _Shared(Generic[S, T]):
     def __post_init__(self) -> None:
         self.threads: list[threading.Thread] = []
         self.pid = os.getpid()
-        self._left = time.perf_counter()  # when the reader got its last result
-        self._draw_lock = threading.Lock()
+        self._got = time.perf_counter()  # when the reader got its last result
         # Reentrant: the garbage collector may run `stop` in a thread that holds it.
-        state_lock = threading.RLock()
-        # The reader waits on it for results and the end.
-        self._changed = threading.Condition(state_lock)
-        # The threads wait on it for room and the end.
-        self._room = threading.Condition(state_lock)
+        self._lock = threading.RLock()
+        self._rests = self.use is not None and self.use.rests  # the reader draws all items
+        self._room: SimpleQueue[Any] = SimpleQueue()
+        self._own_room: SimpleQueue[Any] = SimpleQueue()
+        for _ in range(self.ahead):
+            (self._own_room if self._rests else self._room).put(None)
+        self._turn: SimpleQueue[None] = SimpleQueue()
+        self._turn.put(None)
+        self._woken: SimpleQueue[None] = SimpleQueue()
+        self._ready: SimpleQueue[BaseException | None] = SimpleQueue()
+        self._alive = threading.Lock()
+        self._living = 0
+        # The stage itself, None once it was dropped; also, what to call with anything then.
+        self.stage: Callable[[], object]
+        self.wake_thread: Callable[[Any], object] = self._room.put
+        self._waits = False  # the reader, for a change of state
         self._results: dict[int, Any] = {}  # By number; waiting for the reader.
         self._unfinished: dict[int, Any] = {}  # By number; waiting for ``finish``.
         self._next_to_finish = 0
         self._is_finishing = False  # A thread runs ``finish``.
-        self._threads_ready = 0
-        self._started = 0  # Items drawn; changes under both locks.
+        self._started = 0  # Items drawn.
         self._delivered = 0
         self._ended = False  # Nothing more will be drawn.
         self._stopped = False  # Nothing more will be read.
 
+    def start(self) -> None:
+        """Start the threads; returns once they run, and have run ``on_start``."""
+        self.threads = [
+            threading.Thread(target=_worker, args=(self, i), name=f"{THREAD_NAME}-{i}", daemon=True)
+            for i in range(self.workers)
+        ]
+        # In a thread of its own: `Thread.start` waits at a Condition, and the new thread for its
+        # lock.
+        _thread.start_new_thread(self._start_all, ())
+        for _ in range(1 if self.on_start is None else 1 + self.workers):
+            error = self._ready.get()
+            if error is not None:
+                raise error
+
+    def _start_all(self) -> None:
+        self._living = self.workers
+        self._alive.acquire()
+        error: BaseException | None = None
+        for number, thread in enumerate(self.threads):
+            try:
+                thread.start()
+            except BaseException as problem:  # the system has no more threads
+                error = problem
+                self.leave(self.workers - number)
+                break
+        self._ready.put(error)
+
+    def ready(self) -> None:
+        """Note that a thread has run ``on_start``, or failed."""
+        self._ready.put(None)
+
+    def leave(self, threads: int = 1) -> None:
+        """Note that threads end."""
+        with self._lock:
+            self._living -= threads
+            if not self._living:
+                self._alive.release()
+
     def draw(self) -> tuple[int, Any] | None:
         """The next item with its number, once there is room for it; None at the end."""
-        while True:
-            with self._room:
-                self._room.wait_for(
-                    lambda: self._stopped or self._ended or (self._has_room and not self._rests)
-                )
-            # Without the state lock, for which the reader must not wait while `source` runs. So
-            # another thread may have taken the room meanwhile.
-            with self._draw_lock:
-                if self._stopped or self._ended:
-                    return None
-                if self._has_room:
-                    return self._drawn()
+        self._room.get()
+        self._turn.get()
+        try:
+            if self.stage() is None:
+                self.stop()  # it was dropped
+            return None if self._stopped or self._ended else self._drawn()
+        finally:
+            self._turn.put(None)
 
     @property
     def is_ready(self) -> bool:
         return self._delivered in self._results
 
-    @property
-    def _rests(self) -> bool:
-        return self.use is not None and self.use.rests
-
-    @property
-    def _has_room(self) -> bool:
-        # The draw lock is enough: items are counted under it, and a delivery that is seen late only
-        # delays a draw.
-        return self._started - self._delivered < self.ahead
+    def _wake(self) -> None:
+        """Wake the reader if it waits; needs the state lock."""
+        if self._waits:
+            self._waits = False
+            self._woken.put(None)
 
     def _drawn(self) -> tuple[int, Any] | None:
-        """The next item with its number, None at the end; needs the draw lock."""
+        """The next item with its number, None at the end; needs the turn."""
         try:
             item = next(self.source)
         except StopIteration:
-            with self._changed:
-                self._ended = True
-                self._changed.notify_all()
-                self._room.notify_all()
+            with self._lock:
+                self._end()
             return None
         except BaseException as error:
             self.put(self._count(), _Failure(error))
             return None
         return self._count(), item
+
+    def _end(self) -> None:
+        """Draw nothing more; needs the state lock."""
+        self._ended = True
+        for _ in range(self.workers):  # those that wait for room
+            self._room.put(None)
+        self._wake()
 
     def result_of(self, item: Any, work: Callable[[Any], Any] | None = None) -> Any:
         """The result of an item's work, or its failure."""
@@ -403,26 +448,13 @@ class _Shared(Generic[S, T]):
                 raise  # Ctrl-C in the reader's own work is raised at once, out of order
             return _Failure(error)
 
-    def ready(self) -> None:
-        """Note that a thread has run ``on_start``, or failed."""
-        with self._changed:
-            self._threads_ready += 1
-            self._changed.notify_all()
-
-    def wait_for_starts(self) -> None:
-        """Wait until all threads are ready."""
-        with self._changed:
-            self._changed.wait_for(
-                lambda: self._stopped or self._threads_ready == len(self.threads)
-            )
-
     def hand_over(self, number: int, result: Any) -> None:
         """Put a thread's result, finished if needed; finish the next ones unless another thread
         does."""
         if self.finish is None:
             self.put(number, result)
             return
-        with self._changed:
+        with self._lock:
             self._unfinished[number] = result
             # Checked and set under one lock: a finishing thread sees this result, or has left.
             if self._is_finishing:
@@ -439,7 +471,7 @@ class _Shared(Generic[S, T]):
 
     def _take_unfinished(self) -> tuple[int, Any] | None:
         """The next result to finish with its number; None if it is not ready."""
-        with self._changed:
+        with self._lock:
             number = self._next_to_finish
             if self._stopped or number not in self._unfinished:
                 self._is_finishing = False
@@ -449,28 +481,30 @@ class _Shared(Generic[S, T]):
 
     def put(self, number: int, result: Any) -> None:
         """Make a result available to the reader; after a failure nothing more is drawn."""
-        with self._changed:
+        with self._lock:
             if not self._stopped:
                 self._results[number] = result
                 self._tell()
             if isinstance(result, _Failure):
-                self._ended = True
-                self._room.notify_all()
-            self._changed.notify_all()
+                self._end()
+            self._wake()
 
     def fail(self, error: BaseException) -> None:
         """Fail outside any item; the error takes the place of the next one."""
-        with self._draw_lock:
+        self._turn.get()
+        try:
             self.put(self._count(), _Failure(error))
+        finally:
+            self._turn.put(None)
 
     def take(self) -> Any:
         """The next result in order; waits for it, or works on an item meanwhile."""
         begin = time.perf_counter()
         while True:
-            with self._changed:
+            with self._lock:
                 if self.is_ready:
                     return self._deliver(self._results.pop(self._delivered), begin)
-                if self._stopped or (self._ended and self._delivered >= self._started):
+                if self._has_nothing_more:
                     raise StopIteration
             drawn = self._drawn_by_reader()
             if drawn is None:
@@ -478,76 +512,114 @@ class _Shared(Generic[S, T]):
                 continue
             number, item = drawn
             result = self.result_of(item)
-            with self._changed:
+            with self._lock:
                 if number == self._delivered and not isinstance(result, _Failure):
                     return self._deliver(result, begin)
             self.put(number, result)
 
+    @property
+    def _has_nothing_more(self) -> bool:
+        return self._stopped or (self._ended and self._delivered >= self._started)
+
     def _drawn_by_reader(self) -> tuple[int, Any] | None:
         """An item for the reader to work on, with its number; None if the reader must wait."""
-        if not (self.helps or self._rests) or not self._draw_lock.acquire(blocking=False):
+        if not (self.helps or self._rests):
+            return None
+        room = self._own_room if self._rests else self._room
+        try:
+            room.get_nowait()
+        except Empty:
             return None
         try:
-            if not self._has_room or self._ended or self._stopped:
-                return None
-            return self._drawn()
+            self._turn.get_nowait()
+        except Empty:
+            room.put(None)
+            return None
+        try:
+            return None if self._stopped or self._ended else self._drawn()
         finally:
-            self._draw_lock.release()
+            self._turn.put(None)
 
     def _wait(self) -> None:
         """Wait for a change of state; after a while, check that all threads are alive."""
-        with self._changed:
-            # Checked again: a change since the last check notified before this wait.
-            if self.is_ready or self._stopped or (self._ended and self._delivered >= self._started):
+        with self._lock:
+            # Checked again: what changed since the last check woke nobody.
+            if self.is_ready or self._has_nothing_more:
                 return
-            if self._changed.wait(timeout=_LOOK_SECONDS) or self._stopped:
+            self._waits = True
+        try:
+            self._woken.get(timeout=_LOOK_SECONDS)
+        except Empty:
+            self._look()
+
+    def _look(self) -> None:
+        """Raise PipelineError if a thread died with its batch."""
+        with self._lock:
+            self._waits = False
+            if self._stopped or self.is_ready:
                 return
             living = sum(thread.is_alive() for thread in self.threads)
             needed = 1 if self._ended else len(self.threads)
-            if living < needed and not self.is_ready:
+            if living < needed:
                 raise PipelineError(
                     "a thread of the loader has died with its batch: is there memory left?"
                 )
 
     def _deliver(self, result: Any, asked: float) -> Any:
-        """Count a delivered result and wake a thread for the free room; needs the state lock."""
+        """Count a delivered result and make its room free; needs the state lock."""
         self._delivered += 1
         self._tell()
-        changed = False
         if self.use is not None:
-            before = asked - self._left
-            self._left = time.perf_counter()
-            changed = self.use.note(self._left - asked, before, self.ahead)
-        if self._rests:
-            return result
-        if changed:
-            self._room.notify_all()  # all threads were resting
-        else:
-            self._room.notify()
+            before = asked - self._got
+            self._got = time.perf_counter()
+            self.use.note(self._got - asked, before, self.ahead)
+            # Looked at each time: another pass of the same loader may have changed it.
+            if self.use.rests != self._rests:
+                self._rests = self.use.rests
+                self._move_room()
+        (self._own_room if self._rests else self._room).put(None)
         return result
+
+    def _move_room(self) -> None:
+        """Give the free room to those who draw from now on, the reader alone or the threads."""
+        old, new = self._room, self._own_room
+        if not self._rests:
+            old, new = new, old
+        with suppress(Empty):  # threads take some meanwhile
+            while True:
+                new.put(old.get_nowait())
 
     def stop(self) -> None:
         """Tell the threads to end, without waiting; no-op in a forked child, which has none."""
         if self.pid == os.getpid():
-            with self._changed:
+            with self._lock:
                 self._stopped = True
                 self._results.clear()
                 self._unfinished.clear()
-                self._changed.notify_all()
-                self._room.notify_all()
+                # Ctrl-C may have lost the token between two calls of the reader's.
+                for _ in range(self.workers):
+                    self._turn.put(None)
+                self._end()
 
-    def join(self, patience: float | None = None) -> None:
-        """Wait until the threads have ended, at most ``patience`` seconds."""
+    def join(self, patience: float = -1) -> None:
+        """Wait until the threads have ended, at most ``patience`` seconds if that is not -1."""
         if self.pid != os.getpid() or threading.current_thread() in self.threads:
             return
-        deadline = None if patience is None else time.monotonic() + patience
+        # In C first: Ctrl-C while `Thread.join` waits marks a living thread as ended.
+        held: list[bool] = []
+        try:
+            if not try_lock(self._alive, held, patience):
+                return
+        finally:
+            if held:
+                self._alive.release()
         for thread in self.threads:
-            if thread.ident is not None:
-                thread.join(None if deadline is None else max(0.0, deadline - time.monotonic()))
+            if thread.is_alive():
+                thread.join()
 
     def _count(self) -> int:
-        """The number of the item just drawn; needs the draw lock."""
-        with self._changed:
+        """The number of the item just drawn; needs the turn."""
+        with self._lock:
             self._started += 1
             self._tell()
             return self._started - 1
@@ -560,13 +632,21 @@ class _Shared(Generic[S, T]):
 def _worker(shared: _Shared[Any, Any], index: int) -> None:
     """The loop of one thread."""
     try:
+        _work(shared, index)
+    finally:
+        shared.leave()
+
+
+def _work(shared: _Shared[Any, Any], index: int) -> None:
+    try:
         if shared.on_start is not None:
             shared.on_start(index)
     except BaseException as error:
         shared.fail(error)
         return
     finally:
-        shared.ready()
+        if shared.on_start is not None:
+            shared.ready()
     while (drawn := shared.draw()) is not None:
         number, item = drawn
         shared.hand_over(number, shared.result_of(item))
@@ -581,7 +661,10 @@ def _run(work: Callable[[S], T], item: S) -> T:
         raise RuntimeError("a stage's work raised StopIteration") from error
 
 
-def _drop(shared: _Shared[Any, Any]) -> None:
+_running: weakref.WeakSet[_Shared[Any, Any]] = weakref.WeakSet()
+
+
+def _wait_for(shared: _Shared[Any, Any]) -> None:
     """End the threads of a stage that was dropped.
 
     After a ``break`` they have ended by the next line, unless an item takes longer. The wait is
@@ -591,7 +674,16 @@ def _drop(shared: _Shared[Any, Any]) -> None:
     shared.join(patience=0.5)
 
 
-_running: weakref.WeakSet[_Shared[Any, Any]] = weakref.WeakSet()
+def end_dropped() -> None:
+    """Wait until the threads of all stages that were dropped have ended."""
+    while dropped := [shared for shared in list(_running) if shared.stage() is None]:
+        for shared in dropped:
+            shared.stop()
+        for shared in dropped:
+            shared.join()
+            _running.discard(shared)
+        # One that another's source holds is only dropped now.
+        del dropped, shared
 
 
 @atexit.register
