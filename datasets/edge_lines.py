@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import array
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 from torch import Tensor
@@ -192,7 +192,6 @@ def _add_lines(rows: EdgeRows, columns: Sequence[EdgeColumn], block: Block) -> N
 
 
 def _number(column: EdgeColumn, text: bytes | str) -> int | float:
-    text = text or column.missing
     if len(text) > FIELD_BYTES:
         text = b""  # no number
     return column.field.number(text)
@@ -208,6 +207,37 @@ def _field(line: bytes, column: EdgeColumn, third: bytes) -> bytes | str:
     if b'"' in line:  # a quoted text may hold separators
         return cut(line.decode("utf-8", "replace"), column.separator)[column.place].strip()
     return line.split(separator)[column.place].strip()
+
+
+def field_texts(
+    data: bytes, columns: Sequence[EdgeColumn], separator: str | None, *, words: bool
+) -> Iterator[list[str]]:
+    """The texts of columns in the lines of a block that are neither empty nor comments.
+
+    Args:
+        data: The lines.
+        columns: The columns; a line without one has an empty text there.
+        separator: Separator of columns in the first line; None: blanks.
+        words: Whether ids are words.
+    """
+    for match in _LINE.finditer(data):
+        line = match[0].strip(BLANKS.encode())
+        if not line or line[:1] in b"#%":
+            continue
+        if words:
+            fields = cut(line.decode("utf-8"), separator)
+            yield [fields[c.place].strip(BLANKS) if c.place < len(fields) else "" for c in columns]
+            continue
+        edge = _EDGE.match(line)
+        third = b"" if edge is None else edge[3]
+        texts = []
+        for column in columns:
+            try:
+                text = _field(line, column, third)
+            except IndexError:
+                text = b""
+            texts.append(text if isinstance(text, str) else text.decode("utf-8", "replace"))
+        yield texts
 
 
 def _add_numbers(

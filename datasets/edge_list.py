@@ -24,8 +24,11 @@ from .edge_parquet import read_parquet
 from .edge_rows import AskedColumns, Column, EdgeColumn, EdgeRows, NotIntegersError, Reading
 from .edge_sort import EdgeColumns, InFiles, append_reverse, build_graph, sort_edges
 from .edge_text import read_integers, read_words
+from .edge_typed import read_typed
 from .edges import check_count, check_size, count_nodes, most_nodes
 from .numbers import NumberColumn, NumberField
+from .tables.choices import check_words
+from .tables.schema import schema_of
 from .text_blocks import first_line, read_blocks
 
 LEFT_TO_RIGHT: EdgeType = ("left", "to", "right")
@@ -50,6 +53,7 @@ def asked_columns(
     time: str | None = None,
     skip_columns: str | Sequence[str] = (),
     missing: float | None = None,
+    words: int | None = None,
 ) -> AskedColumns:
     """The columns that options ask for. Without any: all named ones but ``skip_columns``.
 
@@ -73,16 +77,10 @@ def asked_columns(
             f"skip_columns must not be given with {found[0].option}, got {skipped[0]!r}: only the "
             "columns that are asked for become fields"
         )
-    return AskedColumns(found, not found, skipped, _number_text(missing))
-
-
-def _number_text(number: float | None) -> str:
-    """A number as text, as in a file."""
-    if number is None:
-        return ""
-    if isinstance(number, bool) or not isinstance(number, int | float):
-        raise TypeError(f"missing must be a number for an edge list, got {number!r}")
-    return str(int(number)) if float(number).is_integer() else repr(float(number))
+    if isinstance(missing, bool) or not isinstance(missing, int | float | None):
+        raise TypeError(f"missing must be a number for an edge list, got {missing!r}")
+    check_words(words)
+    return AskedColumns(found, not found, skipped, missing, words, is_strict=False)
 
 
 def _several(names: str | Sequence[str] | None) -> Sequence[str]:
@@ -102,6 +100,7 @@ def read_edge_list(
     time: str | None = None,
     skip_columns: str | Sequence[str] = (),
     missing: float | None = None,
+    words: int | None = None,
     header: bool | None = None,
     files: InFiles | None = None,
     progress: Progress | None = None,
@@ -109,9 +108,9 @@ def read_edge_list(
     """Read a graph from an edge list: a text file with one edge per line, or Parquet.
 
     Edge ids follow the lines. Empty lines are ignored, and lines that begin with ``#`` or ``%``. If
-    columns have names and none is asked for, all columns of numbers become edge fields. In Parquet,
-    so do booleans, times, categories and repeating texts. The file is read in blocks, so memory is
-    bounded apart from the edges.
+    columns have names and none is asked for, all columns become edge fields that can: numbers,
+    booleans, times, categories and repeating texts. Others are named in a warning and in the
+    graph's schema. The file is read in blocks, so memory is bounded apart from the edges.
 
     Args:
         path: Text, plain or gzipped, or Parquet if the name ends in ``.parquet``.
@@ -126,8 +125,11 @@ def read_edge_list(
         field: Further columns to keep, in the same way.
         time: The column that becomes the edge field ``time``; fractions are float64.
         skip_columns: Columns to ignore if none is asked for.
-        missing: Replacement for missing numbers, such as -1 or ``float("nan")``. Default: missing
-            numbers are errors in columns that are asked for; other columns with any are left out.
+        missing: Replacement for missing values, such as -1 or ``float("nan")``. Missing words are
+            always -1. Default: missing values are errors in columns that are asked for; of others,
+            missing fractions are NaN, and other columns with any are left out.
+        words: The most words of a text column: the most frequent ones are kept, and all others are
+            one class. Default: a column of too many words is left out.
         header: Whether a text's first line names the fields. Default: if it has no numbers. For
             words: if both ids' names are well-known ("source", "target"), or an option names
             another column. It is an edge if one of its ids is in another line.
@@ -143,7 +145,12 @@ def read_edge_list(
             edges, without ``relabel``; or relabelled ids do not fit into memory.
     """
     asked = asked_columns(
-        weight=weight, field=field, time=time, skip_columns=skip_columns, missing=missing
+        weight=weight,
+        field=field,
+        time=time,
+        skip_columns=skip_columns,
+        missing=missing,
+        words=words,
     )
     if files is None:
         room = reading_room() // 2
@@ -153,7 +160,7 @@ def read_edge_list(
         rows = EdgeRows(path, files.scratch)
         progress = part_of(files.progress, 0, 0.6)
         files = replace(files, progress=part_of(files.progress, 0.6, 1))
-    _read(Reading(rows, header, asked, None, room, progress), num_nodes, relabel)
+    _read_columns(Reading(rows, header, asked, None, room, progress), num_nodes, relabel)
     # Give the memory of reading to the sort.
     return_freed()
     ids = None
@@ -181,7 +188,10 @@ def read_edge_list(
     rows.remove()
     ndata = {} if original_id is None else {"original_id": original_id}
     graph = Graph(csc, ndata=ndata, edata=edata)
-    graph.edge_fields(EDGE_TYPE).notes.update(rows.notes)
+    fields = graph.edge_fields(EDGE_TYPE)
+    fields.notes.update(rows.notes)
+    fields.columns.update({said.field: said.name for said in rows.described if said.field})
+    graph.tables = replace(schema_of(graph), edge_columns={EDGE_TYPE: rows.described})
     return graph
 
 
@@ -210,13 +220,40 @@ def _check_room(room: int, count: int) -> None:
         )
 
 
+def _read_columns(reading: Reading, num_nodes: int | None, relabel: bool) -> None:
+    """Read a file with all of its columns; those of a text that hold no numbers come second."""
+    strict = replace(reading, asked=replace(reading.asked, is_strict=True))
+    if _is_parquet(reading.path):
+        _read(strict, num_nodes, relabel)
+        return
+    _read(reading, num_nodes, relabel)
+    lost = read_typed(reading)
+    if not lost:
+        return
+    if reading.asked.missing is None:
+        # Again, for the error that names the line; NaN is none.
+        _read(strict, num_nodes, relabel)
+        if not read_typed(strict):
+            return
+    reasons = {said.name: said.why for said in reading.rows.described}
+    name = lost[0].field.column
+    raise FormatError(
+        f"{reading.path}, column {name!r} must hold numbers, times or repeating words: "
+        f"{reasons[name]}"
+    )
+
+
+def _is_parquet(path: StrPath) -> bool:
+    return Path(path).suffix.lower() == ".parquet"
+
+
 def _read(reading: Reading, num_nodes: int | None, relabel: bool) -> None:
     """Read a file by its format; falls back from integers to words if ``relabel`` is set."""
     path = reading.path
     rows = reading.rows
     if relabel and num_nodes is not None:
         raise ValueError(f"num_nodes must be None with relabel=True, got {num_nodes}")
-    is_text = Path(path).suffix.lower() != ".parquet"
+    is_text = not _is_parquet(path)
     if reading.header is not None and not is_text:
         raise ValueError(
             f"header must be None for Parquet, whose columns have names, got {reading.header}"

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-
-import numpy as np
+from dataclasses import dataclass
 
 from ..errors import FormatError
 from ..system.budget import check_fits
-from .edge_rows import SOURCE_WORDS, TARGET_WORDS, EdgeColumn, Reading
+from .edge_rows import SOURCE_WORDS, TARGET_WORDS, Reading
 from .edge_text import number_rows
+from .edge_typed import TypedColumn, typed_columns
 from .numbers import NumberField
-from .tables.choices import Filling
-from .tables.columns import Rule, family, graph_unit, is_integer, look_at
+from .tables.columns import family, is_integer
 from .tables.connection import Connection, quoted
 from .tables.parquet import number_value, parquet_table
-from .tables.schema import Column, Table
+from .tables.schema import Table
 from .tables.text import file_source
 
 
@@ -48,10 +46,6 @@ class _Edges:
         """The rows, in SQL."""
         return quoted(self.table.relation)
 
-    def kind(self, column: EdgeColumn) -> str:
-        """DuckDB's type of a column."""
-        return self.table.columns[self.names[column.place]]
-
     def no_value(self, row: int, name: str) -> FormatError:
         """The error for a row without a value."""
         return FormatError(
@@ -78,11 +72,14 @@ def read_parquet(reading: Reading, *, relabel: bool) -> None:
         edges = _Edges(table, _ends_first(list(table.columns)))
         _check_ids(edges, relabel)
         found = reading.asked.found(rows.path, edges.names, None)
-        read = _values(connection, edges, found)
-        rows.restart([values.column for values in read])
-        for place, values in enumerate(read):
-            if not values.sql:
-                rows.leave(place)
+        named = [(edges.names[column.place], column) for column in found]
+        read = typed_columns(connection, table, named, reading) if named else []
+        rows.restart([typed.column for typed in read])
+        for place, typed in enumerate(read):
+            if typed.sql:
+                rows.take_up(place, typed.column, typed.said)
+            else:
+                rows.leave(place, typed.said)
         if edges.has_words:
             _read_words(connection, edges, reading)
         _read_numbers(connection, edges, reading, read)
@@ -113,72 +110,6 @@ def _check_ids(edges: _Edges, relabel: bool) -> None:
             raise FormatError(f"{message}; relabel=True takes any words as ids")
 
 
-@dataclass(frozen=True)
-class _Values:
-    """How a column of the file is read.
-
-    Attributes:
-        column: The field that it becomes.
-        sql: Its numbers, in SQL; empty if it is left out.
-        absent: Whether a row lacks one (0 or 1), in SQL.
-    """
-
-    column: EdgeColumn
-    sql: str = ""
-    absent: str = "0::TINYINT"
-
-
-def _values(connection: Connection, edges: _Edges, columns: Sequence[EdgeColumn]) -> list[_Values]:
-    """How each column is read: numbers directly, others by the rule of typed columns."""
-    typed = [c for c in columns if family(edges.kind(c)) not in ("integer", "fraction")]
-    known = _typed_values(connection, edges, typed) if typed else {}
-    read = []
-    for column in columns:
-        values = known.get(column.place)
-        if values is None:
-            name = edges.names[column.place]
-            absent = f"({quoted(name)} IS NULL)::TINYINT"
-            if column.missing:
-                absent = _Values.absent
-            sql = number_value(name, edges.kind(column), column.field, column.missing or "0")
-            values = _Values(column, sql, absent)
-        read.append(values)
-    return read
-
-
-def _typed_values(
-    connection: Connection, edges: _Edges, columns: Sequence[EdgeColumn]
-) -> dict[int, _Values]:
-    """How columns of times, words and booleans are read, by their place."""
-    _, looks = look_at(connection, edges.table, [edges.names[c.place] for c in columns])
-    unit = graph_unit([look for look in looks if look.family == "time"])
-    missing = columns[0].missing  # the same for all
-    filling = Filling(float(missing)) if missing else Filling()
-    # One rule for all columns: it numbers the enum types that it makes in the connection.
-    rule = Rule(connection, unit, filling)
-    found = {}
-    for column, look in zip(columns, looks, strict=True):
-        try:
-            made = rule.column(look, is_time=column.field.is_time)
-        except ValueError:
-            if column.required:
-                raise
-            made = Column(look.name)
-        found[column.place] = _Values(column)
-        if made.field and not made.width:
-            # Codes and times stay integers, without the search for a dtype.
-            kind = bool if made.dtype == "bool" else np.int64
-            field = replace(column.field, dtype=np.dtype(kind))
-            as_field = replace(column, field=field, note=made.note)
-            found[column.place] = _Values(as_field, f"({made.sql})::BIGINT")
-        elif column.required:
-            raise FormatError(
-                f"{edges.table.name}, column {look.name!r} must hold numbers, got {look.kind}"
-                + (f": {made.why}" if made.why else "")
-            )
-    return found
-
-
 def _read_words(connection: Connection, edges: _Edges, reading: Reading) -> None:
     source, target = (f"{quoted(name)}::VARCHAR" for name in edges.ends)
     connection.run(f"CREATE TABLE rows AS SELECT {source} AS s, {target} AS t FROM {edges.rows}")
@@ -191,7 +122,7 @@ def _read_words(connection: Connection, edges: _Edges, reading: Reading) -> None
 
 
 def _read_numbers(
-    connection: Connection, edges: _Edges, reading: Reading, read: Sequence[_Values]
+    connection: Connection, edges: _Edges, reading: Reading, read: Sequence[TypedColumn]
 ) -> None:
     """Add the columns of numbers, and the ids if they are integers."""
     rows = reading.rows
@@ -201,30 +132,22 @@ def _read_numbers(
     for name in ends:
         number = number_value(name, edges.table.columns[name], NumberField("id"))
         chosen += [number, f"({quoted(name)} IS NULL)::TINYINT"]
-    for place in kept:
-        chosen += [read[place].sql, read[place].absent]
+    chosen += [read[place].sql for place in kept]
     if not chosen:
         return
     size = os.path.getsize(edges.table.name)
     total = connection.run(f"SELECT count(*) FROM {edges.rows}")[0][0]
     done = 0
     for batch in connection.batches(f"SELECT {', '.join(chosen)} FROM {edges.rows}"):
-        values = batch[::2]
-        absent = batch[1::2]
-        for name, gaps in zip(ends, absent, strict=False):
+        for place, name in enumerate(ends):
+            gaps = batch[2 * place + 1]
             if gaps.any():
                 raise edges.no_value(done + int(gaps.argmax()), name)
-        for place, gaps in zip(kept, absent[len(ends) :], strict=True):
-            column = read[place].column
-            if gaps.any() and column.required:
-                raise edges.no_value(done + int(gaps.argmax()), edges.names[column.place])
-            if gaps.any():
-                rows.leave(place)
         if ends:
-            rows.add(values[0], values[1])
-        for place, numbers in zip(kept, values[len(ends) :], strict=True):
+            rows.add(batch[0], batch[2])
+        for place, numbers in zip(kept, batch[2 * len(ends) :], strict=True):
             rows.add_numbers(place, numbers)
         check_fits(edges.table.name, rows.nbytes, "edges")
-        done += len(values[0])
+        done += len(batch[0])
         if reading.progress is not None:
             reading.progress(size * done // total, size)

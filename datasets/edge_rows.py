@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from ..system.progress import Progress
 from .arrays import left_behind
 from .column_files import Scratch, Store, new_column
 from .numbers import NumberColumn, NumberField
+from .tables.schema import Column as Said
 
 # Column names of published edge lists, such as SNAP's "FromNodeId", "node_1" and "id1".
 SOURCE_WORDS = {"src", "source", "from", "u", "head", "node1", "id1", "node_1", "fromnodeid"}
@@ -49,8 +50,8 @@ class EdgeColumn:
         field: The field.
         place: Number of the column, from 0.
         separator: Separator of columns in a file with a header; None: blanks.
-        required: Whether it was asked for by name; others are left out if they hold no numbers.
-        missing: Text of the replacement for missing numbers; empty: none.
+        required: Whether it must hold numbers; others are left for later.
+        is_named: Whether the file has a header.
         note: Meaning of the numbers, if they are times or codes.
     """
 
@@ -58,7 +59,7 @@ class EdgeColumn:
     place: int = 2
     separator: str | None = None
     required: bool = True
-    missing: str = ""
+    is_named: bool = False
     note: FieldNote | None = None
 
     @property
@@ -75,13 +76,17 @@ class AskedColumns:
         fields: Fields that were asked for by name.
         every: Also take all other named columns of numbers.
         skipped: Names of columns to leave out.
-        missing: Text of the replacement for missing numbers; empty: none.
+        missing: Replacement for missing values; None: none.
+        words: The most words of a text column; see :class:`~.tables.columns.Rule`.
+        is_strict: Whether ``fields`` must hold numbers; otherwise any values may come later.
     """
 
     fields: tuple[NumberField, ...] = ()
     every: bool = False
     skipped: tuple[str, ...] = ()
-    missing: str = ""
+    missing: float | None = None
+    words: int | None = None
+    is_strict: bool = True
 
     def found(
         self, path: StrPath, header: Sequence[str] | None, separator: str | None
@@ -98,7 +103,7 @@ class AskedColumns:
                 names = ", ".join(repr(field.name) for field in self.fields)
                 why = f"{names} are several fields" if len(self.fields) > 1 else "some are skipped"
                 raise FormatError(f"{path} must have a line of column names, as {why}")
-            return [EdgeColumn(field, missing=self.missing) for field in self.fields]
+            return [EdgeColumn(field, required=self._requires(field)) for field in self.fields]
         for name in self.skipped:
             if name not in header[2:]:
                 shown = ", ".join(map(repr, header[2:])) or "no further ones"
@@ -106,12 +111,22 @@ class AskedColumns:
                     f"{path} must have a column {name!r} to skip after the ids', it has {shown}"
                 )
         columns = [
-            EdgeColumn(field, self._place(path, field, header), separator, missing=self.missing)
+            EdgeColumn(
+                field,
+                self._place(path, field, header),
+                separator,
+                self._requires(field),
+                is_named=True,
+            )
             for field in self.fields
         ]
         if self.every:
             columns += self._all_named(header, separator)
         return columns
+
+    def _requires(self, field: NumberField) -> bool:
+        """Whether a column must hold numbers, and cannot be read in another way."""
+        return self.is_strict or (field.dtype is not None and self.missing is None)
 
     def _all_named(self, header: Sequence[str], separator: str | None) -> list[EdgeColumn]:
         """The columns after the ids whose names are valid for fields."""
@@ -121,7 +136,7 @@ class AskedColumns:
             if not is_valid or name in ("", *self.skipped):
                 continue
             field = NumberField(name)
-            columns.append(EdgeColumn(field, place, separator, False, self.missing))
+            columns.append(EdgeColumn(field, place, separator, required=False, is_named=True))
         return columns
 
     def _place(self, path: StrPath, field: NumberField, header: Sequence[str]) -> int:
@@ -166,18 +181,17 @@ class EdgeRows:
         self._real = real
         self._columns: list[EdgeColumn] = []
         self._numbers: list[NumberColumn | None] = []
+        self._said: dict[int, Said] = {}
         self._ends = self._new_ends()
 
     def restart(self, columns: Sequence[EdgeColumn]) -> None:
         """Drop all edges, to read them in another way, with these columns."""
         self.remove()
         self._columns = list(columns)
+        self._said = {}
         self.bounds = 0, -1
         self._ends = self._new_ends()
-        self._numbers = [
-            NumberColumn(self.path, column.field, self._scratch, real=self._real)
-            for column in columns
-        ]
+        self._numbers = [self._new_numbers(column) for column in columns]
 
     def __len__(self) -> int:
         return len(self._ends[0])
@@ -213,6 +227,11 @@ class EdgeRows:
         numbers = self._numbers[place]
         if numbers is None:
             return
+        # NaN in a text is a missing number, unless the column must hold numbers as they are.
+        is_open = not self._columns[place].required and place not in self._said
+        if is_open and values.dtype.kind == "f" and np.isnan(values).any():
+            self.leave(place)
+            return
         try:
             numbers.append(values)
         except FormatError:
@@ -220,8 +239,21 @@ class EdgeRows:
                 raise
             self.leave(place)
 
-    def leave(self, place: int) -> None:
-        """Leave out a column that was not asked for and is not only numbers."""
+    @property
+    def left(self) -> list[tuple[int, EdgeColumn]]:
+        """The columns that are not only numbers, with their places."""
+        return [pair for pair in enumerate(self._columns) if not self.is_kept(pair[0])]
+
+    def take_up(self, place: int, column: EdgeColumn, said: Said) -> None:
+        """Read a column that was left in another way; :meth:`add_numbers` follows."""
+        self._columns[place] = column
+        self._said[place] = said
+        self._numbers[place] = self._new_numbers(column)
+
+    def leave(self, place: int, said: Said | None = None) -> None:
+        """Leave out a column that is not only numbers, for a reason if it is known."""
+        if said is not None:
+            self._said[place] = said
         numbers = self._numbers[place]
         if numbers is None:
             return
@@ -257,17 +289,28 @@ class EdgeRows:
 
     def fields(self, take: Callable[[NumberColumn], Any]) -> dict[str, Any]:
         """``take`` of the numbers of each field; warns of columns that were left out."""
-        behind = [
-            column.field.name
-            for place, column in enumerate(self._columns)
-            if not self.is_kept(place)
-        ]
-        left_behind(self.path, behind, "they do not hold a number in every row")
+        for place, column in self.left:
+            left_behind(self.path, [column.field.column], self._said_of(place).why)
         return {
             column.field.name: take(numbers)
             for column, numbers in zip(self._columns, self._numbers, strict=True)
             if numbers is not None
         }
+
+    @property
+    def described(self) -> tuple[Said, ...]:
+        """What became of each column."""
+        return tuple(self._said_of(place) for place in range(len(self._columns)))
+
+    def _said_of(self, place: int) -> Said:
+        field = self._columns[place].field
+        if place in self._said:
+            said = self._said[place]
+            is_lost = said.field and not self.is_kept(place)
+            return replace(said, field="", why="no dtype holds its numbers") if is_lost else said
+        if self.is_kept(place):
+            return Said(field.column, "number", field.name)
+        return Said(field.column, "text", why="it does not hold a number in every row")
 
     @property
     def notes(self) -> dict[str, FieldNote]:
@@ -287,6 +330,9 @@ class EdgeRows:
         for column in (*self._ends, *self._numbers):
             if column is not None:
                 column.remove()
+
+    def _new_numbers(self, column: EdgeColumn) -> NumberColumn:
+        return NumberColumn(self.path, column.field, self._scratch, real=self._real)
 
     def _new_ends(self) -> tuple[Store, Store]:
         return new_column(self._scratch, np.int32), new_column(self._scratch, np.int32)

@@ -192,7 +192,7 @@ def _integer_ways(
         values = [plain_columns(f"c{c.place}", is_integer=c.place in integers) for c in columns]
         query = f"SELECT {', '.join([*ends, '0::TINYINT', *values])} FROM lines"
         if is_packed(path):
-            source = piped(path, lambda d: plain.checked(_tidied(d)), head.begin, progress)
+            source = piped(path, lambda d: plain.checked(tidied(d)), head.begin, progress)
             yield Way(lines, source, plain=plain), query
         elif plain.is_in(path, head.begin):
             yield replace(direct_way(path, lines, head.data, head.begin), plain=plain), query
@@ -222,7 +222,7 @@ def _column_ways(
     if width < needed:
         return
     ends = [integer_columns(column) for column in ("c0", "c1")]
-    values = [number_columns(_text(column, f"c{column.place}")) for column in columns]
+    values = [number_columns(f"c{column.place}") for column in columns]
     odd = "false"
     if separator is None and columns:
         # If blanks separate, a second blank makes an empty field, and a tab does not separate.
@@ -235,7 +235,7 @@ def _column_ways(
         head.begin,
         separator,
         width,
-        tidy=_tidied,
+        tidy=tidied,
         progress=reading.progress,
     )
     yield from ((way, query) for way in found)
@@ -247,7 +247,7 @@ def _edges_of_lines(head: _Head, columns: Sequence[EdgeColumn]) -> str:
     for end in ("e.s", "e.t"):
         number = f"try_cast({end} AS BIGINT)"
         ends.append(f"coalesce({number}, 0), ({number} IS NULL)::TINYINT")
-    values = [number_columns(_text(column, "e.w")) for column in columns]
+    values = [number_columns("e.w") for _ in columns]
     odd = "false"
     if head.separator is not None:
         # A field with an open quote may continue in the next line.
@@ -264,7 +264,7 @@ def _integer_places(
     head: _Head, separator: str, columns: Sequence[EdgeColumn]
 ) -> frozenset[int] | None:
     """The columns of integers in the first lines; None if ids are not, or others need text."""
-    if columns and (separator == " " or any(column.missing for column in columns)):
+    if columns and separator == " ":
         return None
     lines = head.data[head.begin :].split(b"\n", _LOOK_LINES)[:_LOOK_LINES]
     words = [line.split(separator.encode()) for line in lines]
@@ -274,17 +274,10 @@ def _integer_places(
     return frozenset(range(max(map(len, words)))) - points
 
 
-def _tidied(data: bytes) -> bytes:
+def tidied(data: bytes) -> bytes:
     """The lines with Unix line ends, without comments."""
     data = unix_lines(data)
     return _COMMENT.sub(b"", data) if b"#" in data or b"%" in data else data
-
-
-def _text(column: EdgeColumn, value: str) -> str:
-    """The text of a column's number, in SQL."""
-    if not column.missing:
-        return value
-    return f"coalesce(nullif(trim({value}, ' \t'), ''), {text_literal(column.missing)})"
 
 
 def _add_numbers(rows: EdgeRows, columns: Sequence[EdgeColumn], numbers: Sequence[Column]) -> None:
@@ -341,7 +334,7 @@ def _number_quickly(reading: Reading, data: bytes) -> bool:
     if len(names) < 2:
         return False
     for way in column_ways(
-        rows.path, data, begin, separator, len(names), tidy=_tidied, progress=reading.progress
+        rows.path, data, begin, separator, len(names), tidy=tidied, progress=reading.progress
     ):
         rows.restart(columns)
         with contextlib.suppress(OtherLinesError), _table(reading, way, columns) as connection:
@@ -392,9 +385,7 @@ def _bare(word: str) -> str:
 
 def _number_values(connection: Connection, rows: EdgeRows, columns: Sequence[EdgeColumn]) -> None:
     """Add the numbers of the table ``rows``, from its texts ``v0``, ``v1`` and so on."""
-    query = ", ".join(
-        number_columns(_text(column, f"v{place}")) for place, column in enumerate(columns)
-    )
+    query = ", ".join(number_columns(f"v{place}") for place in range(len(columns)))
     for numbers in batches_of(connection, f"SELECT {query} FROM rows") if columns else ():
         _add_numbers(rows, columns, numbers)
         check_fits(rows.path, rows.nbytes, "edges")

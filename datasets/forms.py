@@ -102,7 +102,7 @@ def _members(path: Path) -> set[str]:
 
 _EDGES = (
     *("num_nodes", "relabel", "undirected", "weight", "field", "time", "skip_columns", "missing"),
-    *("header", "progress"),
+    *("words", "header", "progress"),
 )
 # The first match wins, so of forms with one ending, the one without `is_it` comes last.
 _FORMS = (
@@ -176,7 +176,11 @@ _FORMS = (
         lambda path: path.name == METADATA,
     ),
     Form(
-        "tables", "the description of tables", "tables.described.read_tables", (), (".yaml", ".yml")
+        "tables",
+        "the description of tables",
+        "tables.described.read_tables",
+        ("orphans", "missing", "words", "task", "parts", "progress"),
+        (".yaml", ".yml"),
     ),
 )
 # Any other folder is opened as a graph folder, with its errors.
@@ -203,7 +207,7 @@ _DATABASE = Form(
     "tables.from_database.read_database",
     (
         *("tables", "skip_tables", "skip_columns", "schema", "keys", "times"),
-        *("orphans", "missing", "task", "parts", "progress"),
+        *("orphans", "missing", "words", "task", "parts", "progress"),
     ),
     is_bounded=True,
 )
@@ -252,11 +256,12 @@ def database_form(source: StrPath, options: Mapping[str, Any]) -> dict[str, Any]
 def _asked(form: Form, options: Mapping[str, Any], fields: dict[str, Any]) -> dict[str, Any]:
     """The options of a form's reader.
 
-    A database's reader takes the sets out of ``fields``, since they are shares of the task's rows.
+    A task takes the sets out of ``fields``, since they are shares of its rows.
     """
     given = form.chosen(options)
-    if form is _DATABASE:
+    if form is _DATABASE or "task" in given:
         given["parts"] = {part: fields.pop(part, None) for part in PARTS}
+    if "orphans" in form.options:
         check_choices(given)
     return given
 
@@ -280,6 +285,7 @@ def read_graph(
     times: Named = (),
     orphans: str | None = None,
     missing: Missing = None,
+    words: int | None = None,
     task: str | None = None,
     features: StrPath | None = None,
     labels: StrPath | None = None,
@@ -309,7 +315,7 @@ def read_graph(
         field: For edge lists, like ``time`` and ``header``: further columns to keep.
         time: The column of edge times.
         header: Whether the first line has names.
-        tables: For databases, like the next eight: the tables and views to read. Default: all
+        tables: For databases, like the next nine: the tables and views to read. Default: all
             tables.
         skip_tables: Tables to leave out.
         skip_columns: Columns to leave out, as "table:column"; for edge lists as "column".
@@ -319,6 +325,8 @@ def read_graph(
         orphans: "error", or "drop": keys that point nowhere make no edge.
         missing: Replacement for missing integers, dates and booleans; for edge lists, for missing
             numbers.
+        words: For edge lists, too: the most words of a text column. The most frequent ones are
+            kept, and all others are one class. Default: a column of too many words is left out.
         task: "table:label" or "table:label:time". The table's rows are the seeds of training. They
             get the field ``label``, and masks in the order of time by the shares ``train``, ``val``
             and ``test`` (0.6, 0.2 and 0.2). Types without a column ``feat`` get one from their
@@ -353,7 +361,8 @@ def read_graph(
     options |= {"schema": schema, "keys": keys, "times": times, "orphans": orphans}
     fields: dict[str, Any] = {"features": features, "labels": labels}
     fields |= {"train": train, "val": val, "test": test}
-    given = _asked(form, options | {"missing": missing, "task": task}, fields)
+    options |= {"missing": missing, "words": words, "task": task}
+    given = _asked(form, options, fields)
     if "progress" in form.options:
         given["progress"] = progress
     check_files(fields.values())
@@ -410,6 +419,7 @@ def import_graph(
     from .native import write_graph
 
     if not form.is_bounded:
+        fields |= given.get("parts", {})
         graph = read_graph(
             source, **options, **fields, memory=memory, progress=part_of(progress, 0, 0.6)
         )

@@ -290,12 +290,46 @@ class EdgeEntry:
 
 
 @dataclass(frozen=True)
+class ColumnEntry:
+    """What became of a column of a table that the graph was made of, as a note for people.
+
+    Attributes:
+        table: The table; empty for an edge list.
+        column: The column.
+        becomes: Dtype and name of a field, "key", "edges", or "nothing".
+        missing: Number of rows without a value.
+        notes: Unit, words, how values were changed, or why it becomes nothing.
+    """
+
+    table: str
+    column: str
+    becomes: str
+    missing: int = 0
+    notes: str = ""
+
+    @classmethod
+    def parse(cls, value: Any, where: str) -> ColumnEntry:
+        """Check and convert one column's JSON object."""
+        return cls(
+            take_name(value, "table", where),
+            take_name(value, "column", where),
+            take_name(value, "becomes", where),
+            take_count(value, "missing", where),
+            take_name(value, "notes", where),
+        )
+
+
+@dataclass(frozen=True)
 class Manifest:
-    """Parsed ``manifest.json``: vertex and edge types in order, and the graph's ``origin``."""
+    """Parsed ``manifest.json``: vertex and edge types in order, and the graph's ``origin``.
+
+    A graph that was made of tables also has notes about their ``columns``.
+    """
 
     node_types: list[NodeEntry]
     edge_types: list[EdgeEntry]
     origin: dict[str, Any] = field(default_factory=dict)
+    columns: list[ColumnEntry] = field(default_factory=list)
 
     @classmethod
     def read(cls, folder: Path) -> Manifest:
@@ -313,7 +347,9 @@ class Manifest:
             EdgeEntry.parse(v, f"{where}: edge type")
             for v in take(value, "edge_types", list, where)
         ]
-        manifest = cls(nodes, edges, dict(take(value, "origin", dict, where)))
+        listed = take(value, "columns", list, where) if "columns" in value else []
+        columns = [ColumnEntry.parse(v, f"{where}: column") for v in listed]
+        manifest = cls(nodes, edges, dict(take(value, "origin", dict, where)), columns)
         manifest._check_types(where)
         return manifest
 
@@ -352,10 +388,12 @@ class Manifest:
 
     def to_json(self) -> dict[str, Any]:
         """Convert to a JSON object that does not depend on the time or the machine."""
+        columns = {"columns": [asdict(column) for column in self.columns]} if self.columns else {}
         return {
             "format": FORMAT,
             "version": version_of(self.arrays()),
             "origin": self.origin,
+            **columns,
             "node_types": [_to_json(node) for node in self.node_types],
             "edge_types": [_to_json(edge) for edge in self.edge_types],
         }

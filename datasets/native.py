@@ -31,6 +31,7 @@ from ..system.files import named_path, open_plain
 from ..system.progress import Progress, Ticks
 from ..system.threads import in_order, usable_cpus
 from .manifest import ArrayEntry, EdgeEntry, Manifest, NodeEntry, stored_dtype
+from .tables.schema import schema_of
 
 Written = Callable[[int], None]
 """Called with a number of bytes just written."""
@@ -350,7 +351,8 @@ def write_into(
     for _, given, _ in arrays:
         rows, _ = _as_stored(given)
         total += math.prod(rows.shape) * rows.dtype.itemsize
-    manifest = Manifest([], [], dict(origin or {}))
+    columns = [] if graph.tables is None else schema_of(graph).entries()
+    manifest = Manifest([], [], dict(origin or {}), columns)
     writer = ArrayWriter(part, Ticks(progress, total).add)
     # Always closed, so that no thread writes into the folder while it is removed.
     with closing(writer.write_all(arrays)) as entries:

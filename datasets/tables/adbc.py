@@ -16,6 +16,7 @@ import nanoarrow
 
 from ...errors import FormatError, MissingDependencyError, how_to_install
 from ...system.units import printable
+from ..numbers import WIDE
 from .connection import Connection, quoted, text_literal
 from .location import Location
 from .schema import ForeignKey
@@ -31,6 +32,7 @@ from .sources import (
     sqlite_kind,
     staged_value,
 )
+from .texts import is_gap
 
 _VIEWS = ("view", "materialized view", "system view")
 # Limit of row numbers, since users may set any rowid.
@@ -63,6 +65,7 @@ class _Session:
     def __init__(self, location: Location, connection: Connection) -> None:
         self._connection = connection
         self._location = location
+        self.unfit: dict[str, dict[str, str]] = {}
         # Connections that copy no table now.
         self._free: SimpleQueue[Any] = SimpleQueue()
         try:
@@ -339,14 +342,45 @@ class SQLiteSession(_Session):
             columns = self._looked_at(link, table, columns)
         try:
             self._stream(link, table, columns, relation)
+            kinds = self._connection.columns(relation)
+            # In its first batch the driver makes texts of numbers, as it prints them.
+            is_mixed = any(kinds[c.name] == "VARCHAR" and _holds_numbers(c) for c in columns)
         except FormatError as error:
-            clash = clashing_column(str(error))
-            if clash is None:
+            is_mixed = clashing_column(str(error)) is not None
+            if not is_mixed:
                 raise
+        if is_mixed:
             self._connection.run(f"drop table if exists {quoted(relation)}")
             # Only now: it is rarely needed, and takes a pass over the table.
             columns = self._looked_at(link, table, columns, every=True)
             self._stream(link, table, columns, relation)
+        self._find_rounded(link, table, relation)
+
+    def _find_rounded(self, link: Any, table: SourceTable, relation: str) -> None:
+        """Find integers that the driver rounded, since other rows have fractions."""
+        kinds = self._connection.columns(relation)
+        floats = [
+            column.name
+            for column in table.columns
+            if kinds[column.name] == "DOUBLE" and column.kind != "real"
+        ]
+        if not floats:
+            return
+        parts = []
+        for place, name in enumerate(floats):
+            value = quoted(name)
+            is_large = f"{value} not between {1 - WIDE} and {WIDE - 1}"
+            parts.append(
+                f"max(case when typeof({value}) = 'integer' and {is_large} then {value} end) "
+                f"as large{place}"
+            )
+        (found,) = ask(link, f"select {', '.join(parts)} from {table.place}")
+        for place, name in enumerate(floats):
+            large = found[f"large{place}"]
+            if large is not None:
+                self.unfit.setdefault(table.name, {})[name] = (
+                    f"integers of 2**53 and more would be rounded beside fractions, got {large}"
+                )
 
     def _stream(
         self, link: Any, table: SourceTable, columns: Sequence[SourceColumn], relation: str
@@ -354,8 +388,8 @@ class SQLiteSession(_Session):
         # The driver infers types from the first rows, and fails for columns that begin with missing
         # values. So a first row of ours sets the types.
         seeds = ", ".join(f"{SQLITE_SEEDS[c.kind]} as {quoted(c.name)}" for c in columns)
-        names = ", ".join(quoted(column.name) for column in columns)
-        query = f"select {seeds} union all select {names} from {table.place}"
+        given = ", ".join(_sqlite_value(column) for column in columns)
+        query = f"select {seeds} union all select {given} from {table.place}"
         values = ", ".join(staged_value(table.name, column) for column in columns)
         # Larger batches save overhead, mostly in DuckDB, but their rows are all in memory. Their
         # size is the same for two readers: the driver prints numbers in columns of texts otherwise
@@ -387,10 +421,18 @@ class SQLiteSession(_Session):
             value = quoted(column.name)
             for kind in ("integer", "real", "text", "blob"):
                 parts.append(f"max(typeof({value}) = '{kind}') as {kind}{place}")
+            # Among numbers, an empty text or N/A is a missing one.
+            parts.append(f"max(typeof({value}) = 'text' and not {is_gap(value)}) as word{place}")
         (held,) = ask(link, f"select {', '.join(parts)} from {table.place}")
         found = {}
         for place, column in enumerate(wanted):
             kinds = {k for k in ("integer", "real", "text", "blob") if held[f"{k}{place}"]}
+            if kinds & {"integer", "real"} and not held[f"word{place}"]:
+                kinds.discard("text")
+            if {"text", "real"} <= kinds:
+                self.unfit.setdefault(table.name, {})[column.name] = (
+                    "some of its values are texts, and some are fractions"
+                )
             found[column.name] = _kind_of_values(table, column, kinds)
         return tuple(
             replace(column, kind=found.get(column.name, column.kind)) for column in columns
@@ -400,6 +442,23 @@ class SQLiteSession(_Session):
 def _sqlite_column(row: Mapping[str, Any]) -> SourceColumn:
     declared = row["type"] or ""
     return SourceColumn(row["name"], declared, sqlite_kind(declared))
+
+
+def _holds_numbers(column: SourceColumn) -> bool:
+    return column.kind in ("integer", "real", "number", "bool")
+
+
+def _sqlite_value(column: SourceColumn) -> str:
+    """The SQL of SQLite for a column, where texts among numbers may stand for missing values."""
+    value = quoted(column.name)
+    declared = replace(column, kind=sqlite_kind(column.declared))
+    read = value
+    if column.kind == "text" and declared.kind != "text":
+        # Texts before the driver prints numbers.
+        read = f"cast({value} as text)"
+    if not _holds_numbers(column) and not _holds_numbers(declared):
+        return read
+    return f"case when typeof({value}) <> 'text' or not {is_gap(value)} then {read} end"
 
 
 def _kind_of_values(table: SourceTable, column: SourceColumn, kinds: set[str]) -> str:

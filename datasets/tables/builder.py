@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ...errors import FormatError
 from ...graph.csc import CSC
+from ...graph.fields import Fields
 from ...graph.graph import EdgeType, Graph
 from ...system.arrays import Array
 from ...system.progress import Progress, Ticks
@@ -26,6 +27,8 @@ from .schema import Column, End, Link, Schema, VertexTable
 _NUMBERS_SHARE = 4
 # A longer key would make `original_id` larger than most features.
 _LONGEST_KEY = 256
+Gaps = dict[tuple[str, str], Tensor]
+"""By vertex type and field where numbers stand for missing values: whether a row has one."""
 _NONE = -1
 """For a row without a reference."""
 _LOST = -2
@@ -45,6 +48,7 @@ def build(
     room: int,
     *,
     orphans: str = "error",
+    gaps: Gaps | None = None,
     progress: Progress | None = None,
 ) -> Graph:
     """The graph of a schema; its vertices are in the order of the tables' rows.
@@ -55,6 +59,8 @@ def build(
         scratch: For data larger than memory; None: all is in memory.
         room: Bytes for edges in work.
         orphans: "error", or "drop": foreign keys that no row has make no edge.
+        gaps: Gets, by vertex type and field where numbers stand for missing values, whether a row
+            has one.
         progress: Called with the work done and all work, in rows.
 
     Raises:
@@ -62,7 +68,8 @@ def build(
         ValueError: ``orphans`` is invalid.
     """
     check_orphans(orphans)
-    return _Builder(connection, schema, scratch, room, orphans == "drop", progress).graph()
+    builder = _Builder(connection, schema, scratch, room, orphans == "drop", progress)
+    return builder.graph(gaps)
 
 
 def with_counts(
@@ -99,9 +106,10 @@ class _Builder:
         keys = sum(link.count for link in schema.links)
         self._ticks = Ticks(progress, rows + 2 * keys)
 
-    def graph(self) -> Graph:
+    def graph(self, gaps: Gaps | None) -> Graph:
         """Make the graph; edges first, so that dangling keys are found before fields are read."""
         csc: dict[EdgeType, CSC] = {}
+        kept_rows: dict[EdgeType, Store] = {}
         by_key: dict[tuple[str, tuple[str, ...]], list[Link]] = {}
         for link in self._schema.links:
             by_key.setdefault((link.target.table, link.target.to), []).append(link)
@@ -109,15 +117,21 @@ class _Builder:
         for (name, to), links in by_key.items():
             numbers = self._numbers(name, to)
             for link in links:
-                csc |= self._csc(link, numbers)
+                if link.reverse is None:
+                    csc[link.edge_type], kept_rows[link.edge_type] = self._one_way(link, numbers)
+                else:
+                    csc |= self._both_ways(link, numbers)
         in_order = {}
         for link in self._schema.links:
-            for edge_type in (link.edge_type, link.reverse):
+            for edge_type in link.edge_types:
                 in_order[edge_type] = csc[edge_type]
         counts = {vertex.name: vertex.rows for vertex in self._schema.vertices}
         graph = Graph(in_order, counts)
         for vertex in self._schema.vertices:
-            self._set_fields(graph, vertex)
+            self._set_fields(graph, vertex, gaps)
+        for link in self._schema.links:
+            if link.columns:
+                self._set_edge_fields(graph, link, kept_rows[link.edge_type])
         # Actual counts of edges: dangling keys may have been dropped.
         kept = tuple(replace(k, count=csc[k.edge_type].num_edges) for k in self._schema.links)
         graph.tables = replace(self._schema, links=kept)
@@ -145,8 +159,28 @@ class _Builder:
 
     # -- edges -------------------------------------------------------------------------------------
 
-    def _csc(self, link: Link, targets: _RowNumbers) -> dict[EdgeType, CSC]:
+    def _one_way(self, link: Link, targets: _RowNumbers) -> tuple[CSC, Store]:
+        """The CSC of a link without a reverse, and a mask of the rows with an edge."""
+        ends = (self._vertices[link.source.table].rows, self._vertices[link.target.table].rows)
+        dtype = array_id_dtype(max(ends), link.count).name
+        src = self._store(dtype)
+        dst = self._store(dtype)
+        kept = self._store("bool")
+        for first, last, keep in self._edges(link, targets):
+            src.append(first.astype(dtype, copy=False))
+            dst.append(last.astype(dtype, copy=False))
+            kept.append(keep)
+            self._ticks.add(2 * len(first))
+        for store in (src, dst, kept):
+            store.flush()
+        csc = self._sorted(EdgeColumns(ends, src, dst), numbered=True)
+        src.remove()
+        dst.remove()
+        return csc, kept
+
+    def _both_ways(self, link: Link, targets: _RowNumbers) -> dict[EdgeType, CSC]:
         """The CSC of both directions of a link."""
+        assert link.reverse is not None
         num_src = self._vertices[link.source.table].rows
         num_dst = self._vertices[link.target.table].rows
         most_edges = max(num_src, link.count)
@@ -214,11 +248,11 @@ class _Builder:
             row += len(last)
         firsts.remove()
 
-    def _sorted(self, edges: EdgeColumns) -> CSC:
+    def _sorted(self, edges: EdgeColumns, *, numbered: bool = False) -> CSC:
         room = max(self._room - self._room // _NUMBERS_SHARE, LEAST_ROOM)
         files = None if self._scratch is None else InFiles(self._scratch, room)
-        # Without ids: the edges have no fields, so their order does not matter.
-        return sort_edges(edges, files)
+        # Ids only for edges with fields; otherwise their order does not matter.
+        return sort_edges(edges, files, numbered=numbered)
 
     def _lost(self, link: Link, end: End, count: int) -> FormatError:
         shown = printable(f"{link.table}.{', '.join(end.columns)}")
@@ -235,26 +269,51 @@ class _Builder:
 
     # -- fields ------------------------------------------------------------------------------------
 
-    def _set_fields(self, graph: Graph, vertex: VertexTable) -> None:
-        columns = [column for column in vertex.columns if column.field]
-        stores = [self._store(column.dtype) for column in columns]
+    def _set_fields(self, graph: Graph, vertex: VertexTable, gaps: Gaps | None) -> None:
         fields = graph.node_fields(vertex.name)
-        values = ", ".join(column.sql for column in columns)
-        query = f"select {values} from {quoted(vertex.relation)}"
-        batches = self._connection.batches(query) if columns else ()
-        for batch in batches:
-            for store, numbers in zip(stores, batch, strict=True):
-                store.append(numbers.view(store.dtype))
-            self._ticks.add(len(batch[0]) // max(columns[0].width, 1))
-        for column, store in zip(columns, stores, strict=True):
-            fields[column.field] = shaped(store, column)
-            fields.columns[column.field] = column.name
-            if column.note is not None:
-                fields.notes[column.field] = column.note
+        columns = [column for column in vertex.columns if column.field]
+        holes = [c for c in columns if c.gap] if gaps is not None else []
+        values = [column.sql for column in columns]
+        values += [f"({column.gap})::UTINYINT" for column in holes]
+        dtypes = [*(c.dtype for c in columns), *["uint8" for _ in holes]]
+        found = self._read(vertex.relation, values, dtypes)
+        if gaps is not None:
+            for column, store in zip(holes, found[len(columns) :], strict=True):
+                gaps[vertex.name, column.field] = store.mapped()
+        _fill(fields, columns, found[: len(columns)])
         kept = self._original_ids(vertex)
         if kept is not None:
             fields["original_id"] = kept
             fields.columns["original_id"] = vertex.key[0]
+
+    def _set_edge_fields(self, graph: Graph, link: Link, kept: Store) -> None:
+        """Set the fields of the rows that have an edge."""
+        columns = [column for column in link.columns if column.field]
+        values = [column.sql for column in columns]
+        found = self._read(link.relation, values, [column.dtype for column in columns], kept)
+        _fill(graph.edge_fields(link.edge_type), columns, found)
+        kept.remove()
+
+    def _read(
+        self,
+        relation: str,
+        values: Sequence[str],
+        dtypes: Sequence[str],
+        kept: Store | None = None,
+    ) -> list[Store]:
+        """The values of a relation's rows, of all or of those that are ``kept``."""
+        stores = [self._store(dtype) for dtype in dtypes]
+        query = f"select true::UTINYINT, {', '.join(values)} from {quoted(relation)}"
+        row = 0
+        for first, *batch in self._connection.batches(query) if values else ():
+            rows = len(first)
+            keep = None if kept is None else kept.read(row, row + rows).astype(bool)
+            for store, numbers in zip(stores, batch, strict=True):
+                found = numbers.view(store.dtype)
+                store.append(found if keep is None else found.reshape(rows, -1)[keep].reshape(-1))
+            row += rows
+            self._ticks.add(rows)
+        return stores
 
     def _original_ids(self, vertex: VertexTable) -> Tensor | None:
         """The keys of a type's vertices: integers, or words as rows of bytes.
@@ -296,6 +355,15 @@ class _Builder:
             store.remove()
             return None
         return store.mapped()
+
+
+def _fill(fields: Fields, columns: Sequence[Column], stores: Sequence[Store]) -> None:
+    """Set the fields of columns, with their notes."""
+    for column, store in zip(columns, stores, strict=True):
+        fields[column.field] = shaped(store, column)
+        fields.columns[column.field] = column.name
+        if column.note is not None:
+            fields.notes[column.field] = column.note
 
 
 def shaped(store: Store, column: Column) -> Tensor:

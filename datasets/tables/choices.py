@@ -10,6 +10,8 @@ from ..paths import PARTS, VertexSet, fraction_of
 
 ORPHANS = ("error", "drop")
 """Choices for keys that no row has."""
+MOST_WORDS = 2**16
+"""Limit of ``words``, and of declared categories: the manifest stores them all."""
 SHARES = (0.6, 0.2, 0.2)
 """Shares of a task's rows for training, validation and testing, in the order of time."""
 
@@ -167,18 +169,30 @@ def check_orphans(orphans: str) -> None:
         raise ValueError(f"orphans must be one of {', '.join(ORPHANS)}, got {orphans!r}")
 
 
+def check_words(words: Any) -> None:
+    """Raise ValueError unless ``words`` is None or a number of words."""
+    if words is None or (type(words) is int and 1 <= words <= MOST_WORDS):
+        return
+    raise ValueError(f"words must be from 1 to {MOST_WORDS}, got {words!r}")
+
+
 def check_choices(options: Mapping[str, Any]) -> None:
     """Refuse invalid options of :func:`~.from_database.read_database`, without the database."""
     check_orphans(options.get("orphans") or "error")
+    check_words(options.get("words"))
     for name in ("times", "keys"):
         given = options.get(name) or ()
         if isinstance(given, str):
             raise TypeError(f"{name} must be a mapping or a list of texts, got {given!r}")
         named(name, given, lambda _name: False)
-    parts = options.get("parts") or {}
-    if options.get("task"):
-        Task.parse(options["task"], parts)
+    check_task(options.get("task"), options.get("parts") or {})
+
+
+def check_task(task: str | None, parts: Mapping[str, VertexSet | None]) -> None:
+    """Refuse a task that is malformed, and ``parts`` without a task."""
+    if task is not None:
+        Task.parse(task, parts)
         return
     for part, value in parts.items():
         if value is not None:
-            raise ValueError(f"{part} must come with task for a database, got {value}")
+            raise ValueError(f"{part} must come with task for tables, got {value}")

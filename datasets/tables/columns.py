@@ -12,8 +12,8 @@ import numpy as np
 from ...errors import FormatError
 from ...system.arrays import Array
 from ...system.units import printable
-from ..numbers import check_beside, float32_holds
-from .choices import Filling
+from ..numbers import WIDE, check_beside, float32_holds
+from .choices import MOST_WORDS, Filling
 from .connection import Connection, quoted, text_literal
 from .schema import Column, Table
 
@@ -25,8 +25,6 @@ TIME = "time"
 _LEAST_REPEATS = 2
 # More words would make an embedding larger than most features, and the manifest stores them all.
 _MOST_WORDS = 1000
-# Declared categories may have more.
-_MOST_DECLARED = 2**16
 # Longer ones are text, even if they repeat.
 _LONGEST_WORD = 200
 # If the first rows have too many distinct texts, the rest is not counted.
@@ -107,6 +105,7 @@ class Look:
         high: Largest value; longest list.
         unit: For times: the coarsest unit that holds all.
         has_holes: Whether a list has a missing item.
+        unfit: Why no field holds its texts; empty: not known yet.
     """
 
     table: str
@@ -119,6 +118,7 @@ class Look:
     high: int = 0
     unit: str = ""
     has_holes: bool = False
+    unfit: str = ""
 
     @property
     def family(self) -> str:
@@ -144,6 +144,7 @@ def look_at(connection: Connection, table: Table, names: Sequence[str]) -> tuple
         measured = _Measured(*found[begin : begin + len(_Measured._fields)])
         missing = rows - measured.num_known
         look = Look(table.name, table.relation, name, table.columns[name], rows, missing)
+        look = replace(look, unfit=table.unfit.get(name, ""))
         if look.family == "time":
             look = replace(look, unit=_unit_of(look, measured))
         else:
@@ -185,6 +186,8 @@ def _measures(value: str, name: str, kind: str) -> Sequence[str]:
     """SQL of the aggregates of a column, in the order of :class:`_Measured`."""
     count = f"count({value})"
     group = family(kind)
+    if kind in ("FLOAT", "DOUBLE"):
+        count = f"count({number_of(value)})"
     if group == "time":
         whole = f"bool_and(epoch_us({value}) % 1000000 = 0)"
         fine = "true"
@@ -202,6 +205,11 @@ def _measures(value: str, name: str, kind: str) -> Sequence[str]:
         # As text, for Python's unbounded integers.
         return count, f"min({value})::VARCHAR", f"max({value})::VARCHAR", "null", "null"
     return count, "null", "null", "null", "null"
+
+
+def number_of(value: str) -> str:
+    """A fraction in SQL, where NaN is missing."""
+    return f"nullif({value}::DOUBLE, 'nan'::DOUBLE)"
 
 
 def is_mask(name: str) -> bool:
@@ -223,6 +231,23 @@ class _NoFieldError(Exception):
 
 
 _EMPTY = "no row has a value"
+# The word for all that are rarer than those that are kept.
+_OTHER = "other"
+
+
+def _apart(word: str, words: Sequence[str]) -> str:
+    """A word that is not among ``words``."""
+    while word in words:
+        word += "_"
+    return word
+
+
+def _check_lengths(words: Sequence[str]) -> None:
+    """Raise _NoFieldError if there are no words, or one is too long."""
+    if not words:
+        raise _NoFieldError(_EMPTY)
+    if any(len(word) > _LONGEST_WORD for word in words):
+        raise _NoFieldError(f"texts of more than {_LONGEST_WORD} characters")
 
 
 class Rule:
@@ -232,6 +257,8 @@ class Rule:
         connection: Has the tables.
         unit: The unit of all times.
         missing: Replacements for missing values.
+        words: The most words of a column, of which the rarer ones are one class. Default: a column
+            of too many words is left out.
         hint: Advice about missing values, for errors.
     """
 
@@ -240,19 +267,64 @@ class Rule:
         connection: Connection,
         unit: str,
         missing: Filling,
+        *,
+        words: int | None = None,
         hint: str = "missing=-1 fills them",
     ) -> None:
+        self._words = words
         self._connection = connection
         self._unit = unit
         self._missing = missing
         self._hint = hint
         self._enums = 0
 
-    def column(self, look: Look, *, is_time: bool) -> Column:
+    def side_by_side(self, field: str, looks: Sequence[Look]) -> Column:
+        """The field that columns become together, or why it is left out."""
+        if len(looks) == 1:
+            return self.column(looks[0], is_time=field == TIME, field=field)
+        kinds = {list_item(look.kind) if look.family == "list" else look.kind for look in looks}
+        is_mixed = {family(kind) for kind in kinds} == {"integer", "fraction"}
+        columns = []
+        read = []
+        for look in looks:
+            if is_mixed and look.family == "integer":
+                wide = self.too_wide(look)
+                if wide:
+                    return Column(field, why=wide)
+                look = replace(look, kind="DOUBLE")
+            read.append(look)
+            column = self.column(look, is_time=False, field=field)
+            if not column.field or column.note is not None:
+                return Column(field, why=column.why or f"{look.kind} beside other columns")
+            columns.append(column)
+        dtype = joint_dtype(columns).name
+        kind = _SQL_TYPES[dtype]
+        width = sum(column.width or 1 for column in columns)
+        lists = []
+        for look, column in zip(read, columns, strict=True):
+            if column.width:
+                lists.append(array_value(look.name, dtype, column.width))
+            elif look.family == "fraction":
+                # Not by a narrower dtype than that of all.
+                lists.append(f"[{self._fraction_value(look)}]")
+            else:
+                lists.append(f"[{column.sql}]")
+        flat = " || ".join(f"({value})::{kind}[]" for value in lists)
+        gap = " or ".join(column.gap for column in columns if column.gap)
+        why = "; ".join(filter(None, (column.why for column in columns)))
+        missing = sum(column.missing for column in columns)
+        sql = f"({flat})::{kind}[{width}]"
+        return Column(
+            field, looks[0].kind, field, dtype, sql, width, why=why, missing=missing, gap=gap
+        )
+
+    def column(self, look: Look, *, is_time: bool, field: str = "") -> Column:
         """The field that a column becomes, or why it is left out."""
-        field = TIME if is_time else look.name
-        column = Column(look.name, look.kind, field)
+        field = field or (TIME if is_time else look.name)
+        column = Column(look.name, look.kind, field, missing=look.missing)
         try:
+            if look.unfit:
+                raise _NoFieldError(look.unfit)
             if look.kind.strip('"') == "NULL":
                 raise _NoFieldError(_EMPTY)
             if look.family == "other":
@@ -261,7 +333,8 @@ class Rule:
                 raise _NoFieldError(_EMPTY)
             make = getattr(self, f"_{look.family}")
             made: Column = make(column, look)
-            return made
+            has_number = look.missing and not made.words
+            return replace(made, gap=f"{quoted(look.name)} is null") if has_number else made
         except _NoFieldError as reason:
             return replace(column, field="", why=str(reason))
 
@@ -287,8 +360,7 @@ class Rule:
 
     def _fraction(self, column: Column, look: Look) -> Column:
         named = self._missing.named_for(look.table, look.name)
-        number = "'nan'" if named is None else repr(float(named))
-        value = f"coalesce({quoted(look.name)}::DOUBLE, {number}::DOUBLE)"
+        value = self._fraction_value(look)
         dtype = "float32"
         if column.field == TIME:
             dtype = "float64"
@@ -301,6 +373,12 @@ class Rule:
         shown = "NaN" if named is None else f"{named:g}"
         why = f"{look.missing:,} missing ones are {shown}" if look.missing else ""
         return replace(column, dtype=dtype, sql=cast_to(value, dtype), why=why)
+
+    def _fraction_value(self, look: Look) -> str:
+        """The fractions of a column in SQL, with missing ones replaced."""
+        named = self._missing.named_for(look.table, look.name)
+        number = "'nan'" if named is None else repr(float(named))
+        return f"coalesce({number_of(quoted(look.name))}, {number}::DOUBLE)"
 
     def _check_unrounded(self, look: Look) -> None:
         """Refuse times that were rounded before they came here, as float64 would hide that."""
@@ -343,47 +421,89 @@ class Rule:
                 f"times: {look.shown} must be a column of dates, timestamps or numbers, got "
                 f"{_short(look.kind)}"
             )
-        words = self._words(look)
+        words, num_others = self._chosen_words(look)
         self._enums += 1
         kind = quoted(f"pagraph words {self._enums}")
         listed = ", ".join(map(text_literal, words))
         self._connection.run(f"create or replace type {kind} as enum ({listed})")
-        code = f"enum_code({quoted(look.name)}::VARCHAR::{kind})::BIGINT"
+        value = f"{quoted(look.name)}::VARCHAR"
+        code = f"enum_code(try_cast({value} as {kind}))::BIGINT"
         if self._missing.named_for(look.table, look.name) not in (None, -1):
             raise ValueError(
                 f"missing must be -1 for the words of {look.shown}, as their codes are"
             )
-        note = f"missing: -1 in {look.missing:,} rows" if look.missing else ""
+        notes = []
+        if num_others:
+            # The last code; the word itself may be among those that it stands for.
+            code = f"coalesce({code}, case when {value} is not null then {len(words)} end)"
+            words.append(_apart(_OTHER, words))
+            notes.append(f"{words[-1]}: {num_others:,} rows of rarer words")
+        if look.missing:
+            notes.append(f"missing: -1 in {look.missing:,} rows")
         return replace(
-            column, dtype="int64", sql=f"coalesce({code}, -1)", words=tuple(words), why=note
+            column,
+            dtype="int64",
+            sql=f"coalesce({code}, -1)",
+            words=tuple(words),
+            why="; ".join(notes),
         )
 
-    def _words(self, look: Look) -> list[str]:
-        """A column's words in order; _NoFieldError if it is not categorical."""
+    def _chosen_words(self, look: Look) -> tuple[list[str], int]:
+        """A column's words in order, and the number of rows with others.
+
+        Raises:
+            _NoFieldError: The column is not categorical.
+        """
         value = f"{quoted(look.name)}::VARCHAR"
         rows = quoted(look.relation)
-        most = _MOST_WORDS
         if look.kind.startswith("ENUM("):
-            most = _MOST_DECLARED
+            most = MOST_WORDS
             distinct = f"select unnest(enum_range(NULL::{look.kind}))::VARCHAR as word"
         else:
-            few = f"(select {value} as word from {rows} limit {_LOOK_ROWS})"
+            most = min(_MOST_WORDS, (look.rows - look.missing) // _LEAST_REPEATS)
+            distinct = f"select distinct {value} as word from {rows} where {value} is not null"
+        if self._words is not None:
+            return self._frequent_words(look, distinct)
+        few = f"(select {value} as word from {rows} limit {_LOOK_ROWS})"
+        if not look.kind.startswith("ENUM("):
             ((count,),) = self._connection.run(f"select count(distinct word) from {few}")
-            most = min(most, (look.rows - look.missing) // _LEAST_REPEATS)
             if count > most:
                 raise _NoFieldError("its texts differ from row to row")
-            distinct = f"select distinct {value} as word from {rows} where {value} is not null"
         found = self._connection.run(
             f"select word from ({distinct}) order by word limit {most + 1}"
         )
         words = [str(word) for (word,) in found]
         if len(words) > most:
-            raise _NoFieldError(f"more than {most:,} different texts")
-        if any(len(word) > _LONGEST_WORD for word in words):
-            raise _NoFieldError(f"texts of more than {_LONGEST_WORD} characters")
-        if not words:
-            raise _NoFieldError(_EMPTY)
-        return words
+            raise _NoFieldError(
+                f"more than {most:,} different texts: words={most} keeps the most frequent"
+            )
+        _check_lengths(words)
+        return words, 0
+
+    def _frequent_words(self, look: Look, distinct: str) -> tuple[list[str], int]:
+        """The most frequent words, of those in two rows or more unless all are kept."""
+        most = self._words or 0
+        value = f"{quoted(look.name)}::VARCHAR"
+        every = self._connection.run(f"select word from ({distinct}) limit {most + 1}")
+        if len(every) <= most and not self._differs(look, len(every)):
+            words = sorted(str(word) for (word,) in every)
+            _check_lengths(words)
+            return words, 0
+        counted = (
+            f"select {value} as word, count(*) as n from {quoted(look.relation)} "
+            f"where {value} is not null group by word having n >= {_LEAST_REPEATS}"
+        )
+        found = self._connection.run(f"{counted} order by n desc, word limit {most}")
+        if not found:
+            raise _NoFieldError("its texts differ from row to row")
+        words = sorted(str(word) for word, _ in found)
+        _check_lengths(words)
+        return words, look.rows - look.missing - sum(int(count) for _, count in found)
+
+    def _differs(self, look: Look, num_words: int) -> bool:
+        """Whether a column of texts has too few repetitions."""
+        is_declared = look.kind.startswith("ENUM(")
+        return not is_declared and num_words * _LEAST_REPEATS > look.rows - look.missing
 
     def _list(self, column: Column, look: Look) -> Column:
         if look.missing:
@@ -417,7 +537,7 @@ class Rule:
             others = f" and {look.missing - 1:,} more" if look.missing > 1 else ""
             raise FormatError(
                 f"{look.shown} must have a value in every row, as {_short(look.kind)} has no NaN; "
-                f"row {self._first_missing(look)}{others} has none: {self._hint}"
+                f"row {self.first_missing(look)}{others} has none: {self._hint}"
             )
         if dtype.startswith("float"):
             return f"coalesce({value}, {float(number)!r}::DOUBLE)", ""
@@ -427,12 +547,24 @@ class Rule:
         why = f"{look.missing:,} missing ones are {int(number)}"
         return f"coalesce({value}, {int(number)})", why
 
-    def _first_missing(self, look: Look) -> int:
-        rows = f"select row_number() over () as n, {quoted(look.name)} is null as gap"
+    def too_wide(self, look: Look) -> str:
+        """Why integers of a column cannot be floats; empty if they can."""
+        value = f"abs({quoted(look.name)}::HUGEINT)"
+        ((most,),) = self._connection.run(f"select max({value}) from {quoted(look.relation)}")
+        if most is None or int(most) < WIDE:
+            return ""
+        return f"integers of 2**53 and more would be rounded beside fractions, got {most}"
+
+    def first_missing(self, look: Look, *, nan: bool = True) -> int | None:
+        """The first row without a value, from 1; None if there is none, also of NaN if ``nan``."""
+        value = quoted(look.name)
+        if nan and look.family == "fraction":
+            value = number_of(value)
+        rows = f"select row_number() over () as n, {value} is null as gap"
         ((row,),) = self._connection.run(
             f"select min(n) from ({rows} from {quoted(look.relation)}) where gap"
         )
-        return int(row)
+        return None if row is None else int(row)
 
 
 def array_value(name: str, dtype: str, width: int) -> str:

@@ -5,39 +5,30 @@ from __future__ import annotations
 import contextlib
 import csv
 import io
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
 from torch import Tensor
 
 from ...errors import FormatError
-from ...graph.graph import CSC, EdgeType, Graph
-from ...system.arrays import Array
-from ...system.budget import check_fits, reading_room
+from ...graph.graph import EdgeType, Graph
+from ...system.budget import reading_room
 from ...system.checks import StrPath
 from ...system.files import load_yaml, named_file
-from ..arrays import array_tensor, bool_mask, has_ending, read_array
+from ...system.progress import Progress
+from ..arrays import has_ending, read_array
 from ..manifest import take
-from ..numbers import (
-    MOST_CHARACTERS,
-    WIDE,
-    NoIntegerError,
-    NumberColumn,
-    NumberField,
-    number_columns,
-    numbers_of,
-    tensor_of,
-)
 from ..paths import TEXTS
 from ..text_blocks import cut, read_blocks
-from .columns import family
-from .connection import Connection, padded_words, quoted
-from .parquet import columns_side_by_side, parquet_table
-from .schema import Table
+from .assembly import Found, Wishes
+from .choices import check_orphans
+from .columns import TIME, Look, Rule, graph_unit, look_at
+from .connection import Connection, quoted
+from .keys import KeyColumn, as_key, check_keys, check_whole
+from .parquet import parquet_table
+from .schema import Column, End, Link, Schema, Table, VertexTable, alike
 from .text import (
     OtherLinesError,
     TableHead,
@@ -48,18 +39,24 @@ from .text import (
     piped,
     unix_lines,
 )
+from .texts import typed_texts
 
-_IS_INTEGER = re.compile(r"[ \t]*[+-]?[0-9]+[ \t]*")
+# The ids of a type without a table.
+_ID = "id"
+# Edges of a description that differ in their place, and the rows of each.
+_MOST_ROWS = 2**40
 
 
-def read_tables(path: StrPath) -> Graph:
+def read_tables(
+    path: StrPath, *, orphans: str = "error", progress: Progress | None = None, **wishes: Any
+) -> Graph:
     """Read tables with any ids as a graph, described by a YAML file in their folder::
 
         nodes:
           paper:
             file: papers.csv
             id: paper_id
-            fields: {feat: [f0, f1, f2], label: field_of_study, year: year}
+            fields: {feat: [f0, f1], label: field_of_study, year: year}
           author: {file: authors.parquet, id: name, fields: [h_index]}
           venue: {}
         edges:
@@ -67,58 +64,150 @@ def read_tables(path: StrPath) -> Graph:
           paper:at:venue: {file: papers.csv, src: paper_id, dst: venue}
 
     Vertices are numbered in table order, or without a table (``venue``) in the order of first use
-    by edges. ``original_id`` keeps the ids, unless they count from 0. A field is a column of
-    numbers, a list of columns, a Parquet column of lists, or ``{file: feat.npy}`` with a row per
-    row of the table. In text tables, a field gets the dtype that holds all of its numbers, but
-    fractions of ``feat`` are float32. 0 and 1 in fields named ``..._mask`` become bool. Tables are
-    text with a header (``.csv``, ``.tsv``, ``.txt``, also compressed) or Parquet.
+    by edges. ``original_id`` keeps the ids, unless they count from 0. A field is a column, a list
+    of columns of numbers, or ``{file: feat.npy}`` with a row per row of the table. Columns become
+    fields by the rule of typed columns; those of text have the type of all of their values.
+    Fractions of ``feat`` are float32. Tables are text with a header (``.csv``, ``.tsv``, ``.txt``,
+    also compressed) or Parquet.
+
+    Args:
+        path: The YAML file.
+        orphans: "error", or "drop": edges without an id, or with one that no table has, are left
+            out.
+        progress: Called with the work done and all work, in rows.
+        wishes: Those of :class:`~.assembly.Wishes`, with types and fields as tables and columns.
 
     Raises:
-        FormatError: The description or a table is damaged, an id is repeated or in no table, or a
-            field is not numeric.
+        FormatError: The description or a table is damaged, an id is missing, repeated or in no
+            table, or no field can hold a column.
+        ValueError: An option has unknown names.
     """
+    check_orphans(orphans)
+    wished = Wishes(**wishes)
     room = reading_room() // 2
     with Connection(room) as connection:
-        return _read(connection, Path(path))
-
-
-def _read(connection: Connection, file: Path) -> Graph:
-    description = load_yaml(file)
-    where = str(file)
-    nodes = take(description, "nodes", dict, where)
-    edges = take(description, "edges", dict, where)
-    if not edges:
-        raise FormatError(f"{where}: edges must name at least 1 edge type, got none")
-    types = {}
-    # All vertex tables come first, since edges look up ids in them.
-    for number, (ntype, value) in enumerate(nodes.items()):
-        table = None
-        if value:
-            table = _Table(connection, f"nodes{number}", file, value, f"{where}: {ntype}")
-        types[_printable(ntype, where)] = _NodeTable(connection, f"ids{number}", table)
-    ends = {}
-    for number, (name, value) in enumerate(edges.items()):
-        etype = _edge_type(name, types, where)
-        table = _Table(connection, f"edges{number}", file, value, f"{where}: {name}")
-        ends[etype] = (
-            types[etype[0]].numbers(table, "src"),
-            types[etype[2]].numbers(table, "dst"),
-            table.fields(),
+        described = _Described.read(connection, Path(path), is_strict=orphans == "error")
+        found = wished.found_in(described.columns)
+        schema = found.with_label(connection, described.schema(connection, found))
+        graph, gaps = found.graph(
+            connection, schema, None, room, orphans=orphans, progress=progress
         )
-    # Only now: types without a table grow with the edges.
-    counts = {ntype: table.count for ntype, table in types.items()}
-    csc = {}
-    for etype, (src, dst, _) in ends.items():
-        sizes = counts[etype[0]], counts[etype[2]]
-        csc[etype] = CSC.from_coo(src, dst, sizes)
-    graph = Graph(csc, counts)
-    for ntype, nodes_of in types.items():
-        for name, values in nodes_of.fields().items():
-            graph.set_field(name, values, node_type=ntype)
-    for etype, (_, _, fields) in ends.items():
-        for name, values in fields.items():
-            graph.set_field(name, values, edge_type=etype)
+    described.add_files(graph)
+    found.finish(graph, gaps, None)
     return graph
+
+
+@dataclass(frozen=True)
+class _Described:
+    """The tables of a description, with their rows in a connection.
+
+    Attributes:
+        nodes: The table of each type, or None.
+        edges: The table of each edge type.
+    """
+
+    nodes: dict[str, _Source | None]
+    edges: dict[EdgeType, _Source]
+
+    @classmethod
+    def read(cls, connection: Connection, file: Path, *, is_strict: bool) -> _Described:
+        """Read all tables; if ``is_strict``, every row of an edge table must have two ids."""
+        description = load_yaml(file)
+        where = str(file)
+        nodes = take(description, "nodes", dict, where)
+        edges = take(description, "edges", dict, where)
+        if not edges:
+            raise FormatError(f"{where}: edges must name at least 1 edge type, got none")
+        types: dict[str, _Source | None] = {}
+        for number, (ntype, value) in enumerate(nodes.items()):
+            name = _printable(ntype, where)
+            types[name] = None
+            if value:
+                source = _Source.read(connection, f"nodes {number}", file, name, value, ("id",))
+                source.check_ids(connection, is_strict=True)
+                source.check_unique(connection)
+                types[name] = source
+        ends = {}
+        for number, (name, value) in enumerate(edges.items()):
+            etype = _edge_type(name, types, where)
+            source = _Source.read(connection, f"edges {number}", file, name, value, ("src", "dst"))
+            source.check_ids(connection, is_strict=is_strict)
+            ends[etype] = source
+        return cls(types, ends)
+
+    @property
+    def columns(self) -> dict[str, list[str]]:
+        """The fields of each table, by its name in the description."""
+        sources = [*filter(None, self.nodes.values()), *self.edges.values()]
+        return {source.name: list(source.fields) for source in sources}
+
+    def schema(self, connection: Connection, found: Found) -> Schema:
+        """The schema of the graph."""
+        found.missing.check(self.columns)
+        sources = [*filter(None, self.nodes.values()), *self.edges.values()]
+        looks = {source.name: source.looks(connection) for source in sources}
+        times = [look for of in looks.values() for look in of.values() if look.family == "time"]
+        rule = Rule(connection, graph_unit(times), found.missing, words=found.words)
+        vertices = []
+        for name, source in self.nodes.items():
+            if source is None:
+                relation = self._ids_of(connection, name)
+                ((rows,),) = connection.run(f"select count(*) from {quoted(relation)}")
+                vertices.append(VertexTable(name, relation, rows, (_ID,)))
+                continue
+            columns = source.made(rule, looks[source.name])
+            time = TIME if TIME in source.fields else ""
+            key = (source.ids["id"],)
+            vertices.append(
+                VertexTable(name, source.table.relation, source.rows, key, time, columns)
+            )
+        keys = {vertex.name: vertex.key for vertex in vertices}
+        links = []
+        for etype, source in self.edges.items():
+            first = End(etype[0], (source.ids["src"],), keys[etype[0]])
+            last = End(etype[2], (source.ids["dst"],), keys[etype[2]])
+            columns = source.made(rule, looks[source.name])
+            relation = source.table.relation
+            links.append(
+                Link(etype, None, str(source.file), relation, first, last, source.rows, columns)
+            )
+        return Schema(tuple(vertices), tuple(links))
+
+    def _ids_of(self, connection: Connection, name: str) -> str:
+        """A relation with the ids of a type without a table, in the order of first use."""
+        uses = []
+        for number, (etype, source) in enumerate(self.edges.items()):
+            for place, key, ntype in ((0, "src", etype[0]), (1, "dst", etype[2])):
+                if ntype == name:
+                    first = (2 * number + place) * _MOST_ROWS
+                    word = as_key(source.key(key), as_text=True)
+                    uses.append(
+                        f"select {word} as word, {first} + rowid as place "
+                        f"from {quoted(source.base)}"
+                    )
+        relation = f"pagraph ids of {name}"
+        union = " union all ".join(uses) or "select '' as word, 0 as place where false"
+        connection.run(
+            f"create table {quoted(relation)} as select word as {_ID} from "
+            f"(select word, min(place) as place from ({union}) where word is not null "
+            "group by word) order by place"
+        )
+        _to_integers(connection, relation, _ID)
+        return relation
+
+    def add_files(self, graph: Graph) -> None:
+        """Set the fields that are files of arrays."""
+        for name, nodes in self.nodes.items():
+            for key, rows in {} if nodes is None else nodes.arrays().items():
+                graph.set_field(key, rows, node_type=name)
+        for etype, source in self.edges.items():
+            for key, rows in source.arrays().items():
+                if graph.csc_of(etype).num_edges != source.rows:
+                    raise FormatError(
+                        f"{source.where}: {key} must be a column of the table, as orphans='drop' "
+                        "leaves out some of its edges"
+                    )
+                graph.set_field(key, rows, edge_type=etype)
 
 
 def _printable(name: Any, where: str) -> str:
@@ -137,253 +226,205 @@ def _edge_type(name: Any, types: Mapping[str, Any], where: str) -> EdgeType:
     return words[0], words[1], words[2]
 
 
-class _NodeTable:
-    """The vertices of one type: their ids as words, in order, and their fields.
+@dataclass(frozen=True)
+class _Source:
+    """A table of a description.
 
     Attributes:
-        count: Number of vertices.
+        name: Its type, or the text of its edge type.
+        where: The same with the description, for errors.
+        file: Its file.
+        base: Relation with its rows as they are in the file.
+        table: Relation with columns of texts by the types of their values.
+        rows: Number of rows.
+        ids: The columns of "id", or "src" and "dst", in the relations.
+        fields: The columns of each field, in the relations; empty for a file.
+        files: The file of each field that is one.
     """
 
-    def __init__(self, connection: Connection, relation: str, table: _Table | None) -> None:
-        self._connection = connection
-        self._relation = relation
-        self._table = table
-        rows = "(SELECT '' AS id, 0::BIGINT AS n WHERE false)"
-        if table is not None:
-            rows = f"(SELECT {table.words('id')} AS id, rowid AS n FROM {table.relation})"
-        connection.run(f"CREATE TABLE {relation} AS FROM {rows}")
-        self.count = 0 if table is None else table.rows
-        twice = connection.run(
-            f"SELECT id FROM {relation} GROUP BY id HAVING count(*) > 1 ORDER BY min(n) LIMIT 1"
-        )
-        if table is not None and twice:
-            raise FormatError(f"{table.file}: ids must be unique, got {twice[0][0]!r} twice")
+    name: str
+    where: str
+    file: Path
+    base: str
+    table: Table
+    rows: int
+    ids: Mapping[str, str]
+    fields: Mapping[str, Sequence[str]]
+    files: Mapping[str, Path] = field(default_factory=dict)
 
-    def numbers(self, edges: _Table, end: str) -> Array:
-        """The vertices at one end of a table's edges; FormatError for ids not in our table."""
-        rows = f"(SELECT rowid AS row, {edges.words(end)} AS word FROM {edges.relation})"
-        if self._table is None:
-            self._add(rows)
-        else:
-            self._check_known(rows, edges, end, self._table)
-        numbers = np.empty(edges.rows, dtype=np.int64)
-        check_fits(edges.file, numbers.nbytes, "edges")
-        # Joined rows come in any order.
-        for places, found in self._connection.batches(
-            f"SELECT row, n FROM {rows} JOIN {self._relation} ON id = word"
-        ):
-            numbers[places] = found
-        return numbers
-
-    def _add(self, rows: str) -> None:
-        """Number new words in the order of first use."""
-        self._connection.run(
-            f"INSERT INTO {self._relation} SELECT word, {self.count} - 1 + row_number() OVER "
-            f"(ORDER BY first) FROM (SELECT word, min(row) AS first FROM {rows} "
-            f"ANTI JOIN {self._relation} ON id = word GROUP BY word)"
-        )
-        ((self.count,),) = self._connection.run(f"SELECT count(*) FROM {self._relation}")
-
-    def _check_known(self, rows: str, edges: _Table, end: str, table: _Table) -> None:
-        unknown = self._connection.run(
-            f"SELECT word FROM {rows} ANTI JOIN {self._relation} ON id = word ORDER BY row LIMIT 1"
-        )
-        if unknown:
+    @classmethod
+    def read(
+        cls,
+        connection: Connection,
+        relation: str,
+        description: Path,
+        name: str,
+        value: Any,
+        keys: Sequence[str],
+    ) -> _Source:
+        """Read the columns of a table that are ids or fields."""
+        where = f"{description}: {name}"
+        file = named_file(description.parent, take(value, "file", str, where), f"{where}: file")
+        given = value.get("fields") or {}
+        if isinstance(given, list):
+            given = {_printable(column, where): column for column in given}
+        if not isinstance(given, dict):
             raise FormatError(
-                f"{edges.file}: {end} must be an id of {table.file}, got {unknown[0][0]!r}"
+                f"{where}: fields must be a list of columns, or a mapping from name, got {given!r}"[
+                    :300
+                ]
             )
-
-    def fields(self) -> dict[str, Tensor]:
-        fields = {} if self._table is None else self._table.fields()
-        kept = self._original_ids()
-        return fields if kept is None else {**fields, "original_id": kept}
-
-    def _original_ids(self) -> Tensor | None:
-        """See :func:`~pagraph.datasets.original_ids.id_field`."""
-        # Only if they round-trip: "007" and "+7" are words.
-        is_plain = "coalesce(try_cast(id AS BIGINT)::VARCHAR, '') = id"
-        ((counts_up, are_numbers, longest),) = self._connection.run(
-            f"SELECT bool_and(id = n::VARCHAR), bool_and({is_plain}), max(strlen(id)) "
-            f"FROM {self._relation}"
-        )
-        if not self.count or counts_up:
-            return None
-        if not are_numbers:
-            check_fits(self._relation, self.count * longest, "ids")
-            query = f"SELECT id FROM {self._relation} ORDER BY n"
-            return padded_words(self._connection, query, self.count, longest)
-        query = f"SELECT id::BIGINT FROM {self._relation} ORDER BY n"
-        return torch.from_numpy(np.concatenate([ids for (ids,) in self._connection.batches(query)]))
-
-
-class _Table:
-    """A table of a description: the file, and its columns of ids and fields."""
-
-    def __init__(
-        self, connection: Connection, relation: str, description: Path, value: Any, where: str
-    ) -> None:
-        self._connection = connection
-        self.relation = relation
-        self._folder = description.parent
-        self._value = value
-        self._where = where
-        self.file = named_file(self._folder, take(value, "file", str, where), f"{where}: file")
-        fields = value.get("fields") or {}
-        named = (
-            {_printable(name, where): name for name in fields}
-            if isinstance(fields, list)
-            else fields
-        )
-        if not isinstance(named, dict):
-            raise FormatError(
-                f"{where}: fields must be a list of columns, or a mapping from name, got "
-                f"{fields!r}"[:300]
-            )
-        self._fields = {_printable(name, where): source for name, source in named.items()}
-        ids = [value[key] for key in ("id", "src", "dst") if key in value]
-        columns = [
-            c
-            for s in self._fields.values()
-            if not isinstance(s, dict)
-            for c in (s if s and isinstance(s, list) else [s])
-        ]
-        names = list(dict.fromkeys(_printable(name, where) for name in [*ids, *columns]))
-        self._is_parquet = has_ending(self.file, (".parquet",))
-        if self._is_parquet:
-            kinds = _load_parquet(connection, relation, self.file, names)
-        elif has_ending(self.file, TEXTS):
-            _load_text(connection, relation, self.file, names)
-            kinds = ["VARCHAR"] * len(names)
-        else:
-            raise FormatError(f"{self.file} must end in .parquet, {', '.join(TEXTS)}")
-        self._columns = {
-            name: (f"c{place}", kind)
-            for place, (name, kind) in enumerate(zip(names, kinds, strict=True))
-        }
-        ((self.rows,),) = connection.run(f"SELECT count(*) FROM {relation}")
-
-    def words(self, key: str) -> str:
-        """The ids of a column as words, in SQL."""
-        column, kind = self._columns[take(self._value, key, str, self._where)]
-        group = family(kind)
-        if group in ("list", "other"):
-            raise FormatError(
-                f"{self.file}: {key} must be a column of integers or words, got {kind}"
-            )
-        word = f"{column}::VARCHAR"
-        if kind in ("FLOAT", "DOUBLE"):
-            # pandas stores integers with missing values as floats.
-            is_whole = f"{column} = round({column}) AND abs({column}) < {WIDE}"
-            word = f"CASE WHEN {is_whole} THEN {column}::BIGINT::VARCHAR ELSE {word} END"
-        ((missing,),) = self._connection.run(
-            f"SELECT min(rowid) FROM {self.relation} WHERE {word} IS NULL OR {word} = ''"
-        )
-        if missing is not None:
-            raise FormatError(
-                f"{self.file}, row {missing + 1} must have an id in the column of {key}, got none"
-            )
-        return f"({word})"
-
-    def fields(self) -> dict[str, Tensor]:
-        """The fields, each with a row per row of the table."""
-        found = {}
-        for name, source in self._fields.items():
+        sources: dict[str, str] = {}
+        fields = {}
+        files = {}
+        for key, source in given.items():
+            _printable(key, where)
             if isinstance(source, dict):
-                file = named_file(self._folder, source.get("file"), f"{self._where}: {name}")
-                found[name] = read_array(file, field=name)
-                if len(found[name]) != self.rows:
-                    rule = f"must have a row per row of {self.file} ({self.rows})"
-                    raise FormatError(f"{self._where}: {name} {rule}, got {len(found[name])}")
-            elif isinstance(source, list):
-                found[name] = self._tensor(name, source)
+                files[key] = named_file(description.parent, source.get("file"), f"{where}: {key}")
+            elif isinstance(source, list) and source:
+                fields[key] = [f"{key} {place}" for place in range(len(source))]
+                sources |= dict(zip(fields[key], source, strict=True))
             else:
-                found[name] = bool_mask(name, self._tensor(name, [source]))
+                fields[key] = [key]
+                sources[key] = source
+        ids = {}
+        for key in keys:
+            _printable(value.get(key), where) if key in value else take(value, key, str, where)
+            # A column may be an id, whose text counts, and a field.
+            alias = f"{value[key]}"
+            while alias.lower() in {known.lower() for known in sources}:
+                alias += "_"
+            ids[key] = alias
+            sources[alias] = value[key]
+        for source in sources.values():
+            _printable(source, where)
+        twice = alike(sources)
+        if twice is not None:
+            raise FormatError(
+                f"{where}: names of fields must differ by more than case, got {twice[0]!r} and "
+                f"{twice[1]!r}"
+            )
+        _load(connection, relation, file, sources)
+        for alias in set(ids.values()):
+            _to_integers(connection, relation, alias)
+        table = Table(name, relation, connection.columns(relation))
+        table = typed_texts(connection, table, [n for n in sources if n not in ids.values()])
+        ((rows,),) = connection.run(f"select count(*) from {quoted(relation)}")
+        return cls(name, where, file, relation, table, rows, ids, fields, files)
+
+    def key(self, key: str) -> KeyColumn:
+        """The column of an id."""
+        name = self.ids[key]
+        return KeyColumn(name, self.table.columns[name])
+
+    def check_ids(self, connection: Connection, *, is_strict: bool) -> None:
+        """Raise FormatError for ids of another kind, and if ``is_strict`` for missing ones."""
+        for key in self.ids:
+            column = self.key(key)
+            if column.family in ("list", "other"):
+                raise FormatError(
+                    f"{self.file}: {key} must be a column of integers or words, got {column.kind}"
+                )
+            check_whole(connection, self.table, column)
+            value = as_key(column, as_text=True)
+            ((missing,),) = connection.run(
+                f"select min(rowid) from {quoted(self.base)} where {value} is null"
+            )
+            if missing is not None and is_strict:
+                raise FormatError(
+                    f"{self.file}, row {missing + 1} must have an id in the column of {key}, got "
+                    "none"
+                )
+
+    def check_unique(self, connection: Connection) -> None:
+        """Raise FormatError if an id is repeated."""
+        wrong = check_keys(connection, self.base, [self.key("id")])
+        if wrong:
+            raise FormatError(f"{self.file}: {wrong}")
+
+    def looks(self, connection: Connection) -> dict[str, Look]:
+        """Findings for the columns of fields."""
+        names = [name for of_field in self.fields.values() for name in of_field]
+        _, looks = look_at(connection, self.table, names)
+        return dict(zip(names, looks, strict=True))
+
+    def made(self, rule: Rule, looks: Mapping[str, Look]) -> tuple[Column, ...]:
+        """The fields of the columns.
+
+        Raises:
+            FormatError: A field cannot hold a column.
+        """
+        columns = []
+        for key, names in self.fields.items():
+            of_field = [looks[name] for name in names]
+            made = rule.side_by_side(key, of_field)
+            if not made.field:
+                raise FormatError(
+                    f"{self.where}: field {key!r} must be a column that a field can hold, got one "
+                    f"of {self.file}: {made.why}"
+                )
+            columns.append(made)
+        return tuple(columns)
+
+    def arrays(self) -> dict[str, Tensor]:
+        """The fields that are files."""
+        found = {}
+        for key, file in self.files.items():
+            found[key] = read_array(file, field=key)
+            if len(found[key]) != self.rows:
+                rule = f"must have a row per row of {self.file} ({self.rows})"
+                raise FormatError(f"{self.where}: {key} {rule}, got {len(found[key])}")
         return found
 
-    def _tensor(self, name: str, sources: list[str]) -> Tensor:
-        """Columns as one field, 1-D for a single one; typed columns keep their dtype if able."""
-        columns = [self._numbers(name, source) for source in sources]
-        dtypes = {values.dtype for values in columns}
-        is_mixed = len(dtypes) > 1 and all(
-            values.ndim == 1 and values.dtype.kind in "if" for values in columns
-        )
-        if name != "feat" and (is_mixed or not self._is_parquet):
-            wide = [
-                values.astype(np.float64 if values.dtype.kind == "f" else np.int64)
-                for values in columns
-            ]
-            return tensor_of(self.file, NumberField(name), wide)
-        tensors = [array_tensor(self.file, values) for values in columns]
-        return tensors[0] if len(tensors) == 1 else torch.column_stack(tensors)
 
-    def _numbers(self, name: str, source: str) -> Array:
-        """The numbers of a column; from text, int64, float64, or float32 for features."""
-        if self._is_parquet:
-            return self._parquet_numbers(source)
-        if name != "feat":
-            # Fractions stay float64 until all columns of the field are read.
-            return self._text_numbers(NumberField(name, is_time=True), source)
-        try:
-            return self._text_numbers(NumberField(name, np.dtype(np.int64)), source)
-        except NoIntegerError:
-            return self._text_numbers(NumberField(name, np.dtype(np.float32)), source)
-
-    def _parquet_numbers(self, source: str) -> Array:
-        column, kind = self._columns[source]
-        # Under its own name, for errors.
-        view = "pagraph column"
-        rows = f"SELECT {column} AS {quoted(source)} FROM {self.relation}"
-        self._connection.run(f"CREATE OR REPLACE VIEW {quoted(view)} AS {rows}")
-        table = Table(str(self.file), view, {source: kind})
-        values, width = columns_side_by_side(self._connection, table, None)
-        found: Array = values.mapped().numpy()
-        return found.reshape(self.rows, width) if kind.endswith("]") else found
-
-    def _text_numbers(self, field: NumberField, source: str) -> Array:
-        """The numbers of a text column; NoIntegerError if integers are wanted and one is not."""
-        column, _ = self._columns[source]
-        query = f"SELECT {number_columns(column, longest=MOST_CHARACTERS)} FROM {self.relation}"
-        values = NumberColumn(self.file, field)
-        for batch in self._connection.batches(query):
-            numbers, refused = numbers_of(field, *batch)
-            if field.dtype == np.int64 and (refused >= 0 or numbers.dtype.kind == "f"):
-                raise NoIntegerError
-            if refused >= 0:
-                raise self._refused(field, source, len(values) + refused)
-            values.append(numbers)
-            check_fits(self.file, values.nbytes, "numbers")
-        found: Array = values.finish().mapped().numpy()
-        return found
-
-    def _refused(self, field: NumberField, source: str, row: int) -> FormatError:
-        column, _ = self._columns[source]
-        ((word,),) = self._connection.run(
-            f"SELECT coalesce({column}, '') FROM {self.relation} WHERE rowid = {row}"
-        )
-        where = f"{self.file}, row {row + 1}"
-        if _IS_INTEGER.fullmatch(word):
-            return field.not_held(where, word)
-        return FormatError(
-            f"{self.file}, column {source!r} must hold numbers, got {word[:80]!r} in row {row + 1}"
-        )
+def _load(connection: Connection, relation: str, file: Path, sources: Mapping[str, str]) -> None:
+    """Make a relation of a file's columns, under other names."""
+    if has_ending(file, (".parquet",)):
+        _load_parquet(connection, relation, file, sources)
+    elif has_ending(file, TEXTS):
+        _load_text(connection, relation, file, sources)
+    else:
+        raise FormatError(f"{file} must end in .parquet, {', '.join(TEXTS)}")
 
 
-def _load_parquet(connection: Connection, relation: str, file: Path, names: list[str]) -> list[str]:
-    """Make a relation with a file's columns as ``c0``, ``c1``, ...; returns their types."""
+def _to_integers(connection: Connection, relation: str, name: str) -> None:
+    """Let a column of ids hold integers, if all are; joins of these are much faster."""
+    value = quoted(name)
+    if connection.columns(relation)[name] != "VARCHAR":
+        return
+    # Only if they print as their texts: "007" and "+7" are words.
+    is_plain = f"coalesce(try_cast({value} as bigint)::varchar, '') = {value}"
+    ((are_plain,),) = connection.run(
+        f"select bool_and({is_plain}) from {quoted(relation)} where {value} is not null"
+    )
+    if are_plain:
+        connection.run(f"alter table {quoted(relation)} alter column {value} type bigint")
+
+
+def _load_parquet(
+    connection: Connection, relation: str, file: Path, sources: Mapping[str, str]
+) -> None:
     with file_source(file) as source:
         table = parquet_table(connection, file, source)
-        _check_columns(file, names, list(table.columns))
-        rows = quoted(table.relation)
-        chosen = ", ".join(f"{quoted(name)} AS c{place}" for place, name in enumerate(names))
+        _check_columns(file, sources.values(), list(table.columns))
+        values = []
+        for alias, name in sources.items():
+            # An empty text is a missing one, as in text.
+            value = quoted(name)
+            if table.columns[name] == "VARCHAR":
+                value = f"nullif({value}, '')"
+            values.append(f"{value} as {quoted(alias)}")
+        rows = f"select {', '.join(values)} from {quoted(table.relation)}"
         try:
-            connection.run(f"CREATE TABLE {relation} AS SELECT {chosen or '0 AS none'} FROM {rows}")
+            connection.run(f"create table {quoted(relation)} as {rows}")
         except FormatError as error:
             raise FormatError(f"{file} cannot be read: {error}") from None
-    return [table.columns[name] for name in names]
 
 
-def _load_text(connection: Connection, relation: str, file: Path, names: list[str]) -> None:
-    """Make a relation with a file's columns as ``c0``, ``c1``, ...; empty texts are NULL.
+def _load_text(
+    connection: Connection, relation: str, file: Path, sources: Mapping[str, str]
+) -> None:
+    """The same for text; empty texts are NULL.
 
     Raises:
         FormatError: A column is missing, or a line has more or fewer columns than the first.
@@ -392,9 +433,9 @@ def _load_text(connection: Connection, relation: str, file: Path, names: list[st
     head = TableHead.of(b"" if block is None else block.data)
     if block is None or not any(head.words):
         raise FormatError(f"{file} must begin with a line of column names, it is empty")
-    _check_columns(file, names, head.words)
-    chosen = [f"c{head.words.index(name)} AS c{place}" for place, name in enumerate(names)]
-    query = f"SELECT {', '.join(chosen) or '0 AS none'}"
+    _check_columns(file, sources.values(), head.words)
+    values = [f"c{head.words.index(name)} AS {quoted(alias)}" for alias, name in sources.items()]
+    query = f"SELECT {', '.join(values)}"
     *quick, last = _text_ways(file, head, block.data)
     for way in quick:
         with contextlib.suppress(FormatError, OtherLinesError):
@@ -402,7 +443,7 @@ def _load_text(connection: Connection, relation: str, file: Path, names: list[st
     _load_way(connection, relation, last, query)
 
 
-def _check_columns(file: Path, columns: list[str], names: list[str]) -> None:
+def _check_columns(file: Path, columns: Iterable[str], names: list[str]) -> None:
     """Raise FormatError for a column that is missing or repeated."""
     for name in columns:
         if names.count(name) != 1:
@@ -457,4 +498,4 @@ def _load_way(connection: Connection, relation: str, way: Way, query: str) -> No
     # DuckDB skips empty lines, unless they may be an empty column.
     lines = "WHERE c0 IS NOT NULL" if way.lines.width == 1 else ""
     with way.relation() as rows:
-        connection.run(f"CREATE OR REPLACE TABLE {relation} AS {query} FROM {rows} {lines}")
+        connection.run(f"CREATE OR REPLACE TABLE {quoted(relation)} AS {query} FROM {rows} {lines}")

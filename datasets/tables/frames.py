@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -14,8 +13,9 @@ from ...graph.fields import FieldNote
 from ...graph.graph import Graph
 from ...system.budget import work_memory
 from ..column_files import MemoryColumn
-from .builder import build, shaped
-from .choices import Filling, Missing
+from .assembly import Wishes
+from .builder import shaped
+from .choices import Filling
 from .columns import (
     Look,
     Rule,
@@ -30,7 +30,6 @@ from .connection import BEYOND_LIMIT, LEAST_LIMIT, Connection, quoted
 from .planning import Fields, Keys, Times, plan
 from .schema import Column, ForeignKey, Table, alike
 
-_log = logging.getLogger("pagraph.datasets")
 # Units of NumPy's times that DuckDB supports; others are coarser than seconds.
 _FINE_UNITS = ("s", "ms", "us", "ns")
 
@@ -41,10 +40,11 @@ def graph_from_tables(
     keys: Keys | None = None,
     times: Times | None = None,
     orphans: str = "error",
-    missing: Missing = None,
     fields: Fields | None = None,
+    **wishes: Any,
 ) -> Graph:
-    """See ``Graph.from_tables``."""
+    """See ``Graph.from_tables``; ``wishes`` are those of :class:`~.assembly.Wishes`."""
+    wished = Wishes(**wishes)
     room = work_memory(None, LEAST_LIMIT + BEYOND_LIMIT, whom="tables")
     with Connection(room) as connection:
         known = getattr(tables, "table_dict", None)
@@ -57,18 +57,21 @@ def graph_from_tables(
                 **_relbench_times(known),
                 **(times or {}),
             }
+        found = wished.found_in({table.name: list(table.columns) for table in described})
         schema = plan(
             described,
             connection,
             keys=keys,
-            times=times,
-            missing=missing,
+            times=found.times(times or {}),
+            missing=found.missing,
+            words=found.words,
             fields=fields,
             infer=known is None,
         )
-        for note in schema.notes:
-            _log.warning("%s", note)
-        return build(connection, schema, None, room, orphans=orphans)
+        schema = found.with_label(connection, schema)
+        graph, gaps = found.graph(connection, schema, None, room, orphans=orphans)
+    found.finish(graph, gaps, None)
+    return graph
 
 
 def _frame_tables(connection: Connection, tables: Mapping[str, Any]) -> list[Table]:
@@ -167,7 +170,7 @@ def typed_rows(name: str, value: Any) -> tuple[Tensor, FieldNote | None]:
         source = _registered(connection, owner, table, "pagraph rows")
         _, looks = look_at(connection, source, list(source.columns))
         times = [look for look in looks if look.family == "time"]
-        rule = Rule(connection, graph_unit(times), Filling(), "fill them first")
+        rule = Rule(connection, graph_unit(times), Filling(), hint="fill them first")
         columns = [_checked(name, rule, look) for look in looks]
         for one in columns:
             if column is None and one.note is not None:

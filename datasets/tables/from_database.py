@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed, wait
 from contextlib import closing, contextmanager
@@ -20,18 +19,15 @@ from ...system.progress import Progress, part_of
 from ...system.units import one_line, printable
 from ..edge_sort import LEAST_ROOM, InFiles
 from ..numbers import float32_holds
-from ..paths import VertexSet
-from .builder import build, with_counts
-from .choices import Choice, Filling, Missing, Named, Task, check_choices, named
+from .assembly import Found, Wishes
+from .builder import with_counts
+from .choices import Choice, Named, check_choices, named
 from .columns import family
 from .connection import BEYOND_LIMIT, LEAST_LIMIT, Connection, quoted, text_literal
 from .location import Location, location_of
 from .planning import plan
 from .schema import ForeignKey, Schema, Table, alike
 from .sources import Session, SourceColumn, SourceTable, dated_value, our_error
-from .task import set_task, with_label
-
-_log = logging.getLogger("pagraph.datasets")
 
 LEAST_MEMORY = LEAST_LIMIT + BEYOND_LIMIT + LEAST_ROOM
 """Minimal bytes beyond what the process holds, for rows in work and for edges."""
@@ -64,8 +60,7 @@ def read_database(
         progress: Called with the work done and all work.
         orphans: As in ``Graph.from_tables``.
         options: ``tables``, ``skip_tables``, ``skip_columns`` and ``schema`` of :class:`Choice`;
-            ``keys``, ``times`` and ``missing`` of ``Graph.from_tables``; ``task`` and its
-            ``parts``, see :class:`Task`.
+            ``keys`` and ``times`` of ``Graph.from_tables``; those of :class:`~.assembly.Wishes`.
 
     Raises:
         ConnectionError: A server cannot be reached, refuses, or is lost.
@@ -87,18 +82,16 @@ def read_database(
     step = part_of(progress, 0, _PLANNED)
     # A quarter is for kernels, which take 130 MiB, and for dirty pages.
     rows = 2 * room * 3 // 4
-    with _planned(source, rows, inside, progress=step, **options) as planned:
-        connection, schema, task = planned
-        for note in schema.notes:
-            _log.warning("%s", note)
+    with _planned(source, rows, inside, progress=step, **options) as (connection, schema, found):
         # From here on, rows share memory with edges.
         connection.limit(room)
         step = part_of(progress, _PLANNED, 1)
         edges = room // 2
-        graph = build(connection, schema, scratch, edges, orphans=orphans, progress=step)
+        graph, gaps = found.graph(
+            connection, schema, scratch, edges, orphans=orphans, progress=step
+        )
     # After the connection has freed its memory.
-    if task is not None:
-        set_task(graph, task, scratch)
+    found.finish(graph, gaps, scratch)
     return graph
 
 
@@ -107,7 +100,7 @@ def database_schema(source: StrPath, *, memory: int | str | None = None, **optio
     check_choices(options)
     orphans = options.pop("orphans", None) or "error"
     room = work_memory(memory, LEAST_MEMORY, whom="a database")
-    with _planned(source, room, **options) as (connection, schema, _task):
+    with _planned(source, room, **options) as (connection, schema, _):
         connection.limit(room // 2)
         return with_counts(connection, schema, room // 2, orphans=orphans)
 
@@ -124,12 +117,10 @@ def _planned(
     schema: str | None = None,
     keys: Named = (),
     times: Named = (),
-    missing: Missing = None,
-    task: str | None = None,
-    parts: Mapping[str, VertexSet | None] | None = None,
     progress: Progress | None = None,
-) -> Iterator[tuple[Connection, Schema, Any]]:
-    """A connection with the rows, their schema, and the task."""
+    **wishes: Any,
+) -> Iterator[tuple[Connection, Schema, Found]]:
+    """A connection with the rows, their schema, and what is wished of them."""
     choice = Choice(tuple(tables), tuple(skip_tables), tuple(skip_columns), schema)
     with Connection(room, inside) as connection:
         share = _COPIED / _PLANNED
@@ -141,33 +132,27 @@ def _planned(
             described = _database_tables(location, connection, choice, step)
         columns = {table.name: list(table.columns) for table in described}
         when = named("times", times, columns.__contains__)
-        filling = Filling.of(missing)
-        if task is not None:
-            wanted = Task.parse(task, parts or {})
-            seeds, label, time = wanted.names(columns)
-            when = _with_time(when, seeds, time)
-            # A missing label: the answer is not known yet.
-            filling = filling.with_number(seeds, label, -1)
+        found = Wishes(**wishes).found_in(columns)
+        when = found.times(when)
         described = [_dated(connection, table, when.get(table.name)) for table in described]
-        found = plan(
+        made = plan(
             described,
             connection,
             keys=named("keys", keys, _is_key(columns)),
             times=when,
-            missing=filling,
+            missing=found.missing,
+            words=found.words,
         )
-        if not found.links:
+        if not made.links:
             raise FormatError(
                 "source must have a table that refers to another, or to itself, got "
                 f"{len(described)} without a foreign key; "
                 "pass keys={'TABLE.COLUMN': 'TABLE'} to name one"
             )
-        asked = None
-        if task is not None:
-            found, asked = with_label(connection, found, seeds, label, wanted.shares)
+        made = found.with_label(connection, made)
         if progress is not None:
             progress(1, 1)
-        yield connection, found, asked
+        yield connection, made, found
 
 
 def _dated(connection: Connection, table: Table, time: str | None) -> Table:
@@ -193,16 +178,6 @@ def _is_key(columns: Mapping[str, Sequence[str]]) -> Any:
     """A function that tells whether a name is a table, or "table.column"."""
     known = {*columns, *(f"{name}.{c}" for name, of_table in columns.items() for c in of_table)}
     return known.__contains__
-
-
-def _with_time(times: dict[str, str | None], table: str, time: str) -> dict[str, str | None]:
-    if not time:
-        return times
-    if times.get(table, time) != time:
-        raise ValueError(
-            f"task must have the time that times names for {table}, {times[table]!r}, got {time!r}"
-        )
-    return {**times, table: time}
 
 
 def _database_tables(
@@ -233,8 +208,16 @@ def _database_tables(
                 done += rows
                 if progress is not None:
                     progress(done, total)
+        unfit = session.unfit
     return [
-        Table(t.name, relation, connection.columns(relation), t.primary_key, t.foreign_keys)
+        Table(
+            t.name,
+            relation,
+            connection.columns(relation),
+            t.primary_key,
+            t.foreign_keys,
+            unfit=unfit.get(t.name, {}),
+        )
         for t, relation in zip(chosen, relations, strict=True)
     ]
 
@@ -407,6 +390,7 @@ class _DuckDBSession:
     readers = 1
 
     def __init__(self, location: Location, connection: Connection) -> None:
+        self.unfit: dict[str, dict[str, str]] = {}
         self._connection = connection
         path = text_literal(location.uri)
         connection.run(f"attach {path} as {quoted(_ATTACHED)} (read_only)")

@@ -18,6 +18,7 @@ from .columns import (
     joint_dtype,
     list_item,
     look_at,
+    number_of,
     side_by_side,
 )
 from .connection import Connection, quoted, text_literal
@@ -53,7 +54,10 @@ def number_value(name: str, kind: str, field: NumberField, missing: str = "0") -
     """
     whole = family(kind) == "integer" and missing.lstrip("-").isdigit()
     wanted = "BIGINT" if whole and not field.is_float else "DOUBLE"
-    return f"coalesce({quoted(name)}::{wanted}, '{missing}'::{wanted})"
+    value = f"{quoted(name)}::{wanted}"
+    if family(kind) == "fraction":
+        value = number_of(quoted(name))
+    return f"coalesce({value}, '{missing}'::{wanted})"
 
 
 def read_parquet_array(path: StrPath, scratch: Scratch | None) -> Tensor:

@@ -42,6 +42,7 @@ def plan(
     keys: Keys | None = None,
     times: Times | None = None,
     missing: Missing | Filling = None,
+    words: int | None = None,
     fields: Fields | None = None,
     infer: bool = True,
 ) -> Schema:
@@ -59,6 +60,7 @@ def plan(
             separated by commas.
         times: A table's name to the column with the time of its rows; None for no time.
         missing: Replacements for missing integers and dates, and for fractions that it names.
+        words: The most words of a text column; see :class:`~.columns.Rule`.
         fields: A table's name to the columns that become fields. Default: all.
         infer: Whether to infer keys and times that are not declared.
 
@@ -77,7 +79,7 @@ def plan(
     if infer:
         planning.infer_links()
     planning.choose_times(times or {})
-    return planning.schema(filling, fields or {})
+    return planning.schema(filling, words, fields or {})
 
 
 @dataclass
@@ -219,10 +221,11 @@ class _Planning:
             to = self._inferred_key(target)
             target.key = to
         if len(to) != len(columns):
-            got = f"{len(columns)} columns for {list(to)}"
+            given = f"{draft.name}.{','.join(columns)}"
+            has = f"whose key is {', '.join(to)}" if to else "which has no key"
             raise ValueError(
-                "keys must name the same number of columns as the key of "
-                f"{printable(target.name)}, got {got}"
+                f"keys must refer to a table by as many columns as its key has, got {given!r} for "
+                f"{value!r}, {has}: pass keys={{{target.name!r}: 'COLUMN'}} to give another"[:300]
             )
         draft.links.append(ForeignKey(columns, target.name, to))
 
@@ -397,7 +400,7 @@ class _Planning:
 
     # -- the schema --------------------------------------------------------------------------------
 
-    def schema(self, missing: Filling, fields: Fields) -> Schema:
+    def schema(self, missing: Filling, words: int | None, fields: Fields) -> Schema:
         """The vertex types with their fields, and the edge types."""
         for name in fields:
             if name not in self._drafts:
@@ -413,7 +416,7 @@ class _Planning:
             wanted = self._wanted(draft, fields)
             rows[draft.name], looks[draft.name] = look_at(self._connection, draft.table, wanted)
         unit = graph_unit([look for of_table in looks.values() for look in of_table])
-        rule = Rule(self._connection, unit, missing)
+        rule = Rule(self._connection, unit, missing, words=words)
         found = []
         for draft in vertices:
             made = [rule.column(k, is_time=k.name == draft.time) for k in looks[draft.name]]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from ...graph.fields import FieldNote, Fields
-from ...graph.graph import EdgeType, Graph
+from ...graph.graph import EDGE_TYPE, EdgeType, Graph
 from ...system import tables
 from ...system.units import printable, shortened, words_text
+from ..manifest import ColumnEntry
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,7 @@ class Table:
         time_columns: Columns that the source declares as the time of a row.
         is_ordered: Whether the order of rows is meaningful, as in a file or a DataFrame. Rows of
             other tables, such as a database's, are sorted by primary key.
+        unfit: Columns that no field holds, and why, if the source knows that.
     """
 
     name: str
@@ -48,6 +50,7 @@ class Table:
     foreign_keys: tuple[ForeignKey, ...] = ()
     time_columns: tuple[str, ...] = ()
     is_ordered: bool = False
+    unfit: Mapping[str, str] = field(default_factory=dict)
 
 
 def alike(names: Iterable[str]) -> tuple[str, str] | None:
@@ -75,6 +78,9 @@ class Column:
         unit: For times: "seconds", "microseconds" or "nanoseconds" since 1970.
         words: For codes: the words of codes 0, 1, ...
         why: Why it is left out, or how its values were changed.
+        missing: Number of rows without a value.
+        gap: SQL that tells where a number stands for a missing value; empty if nowhere.
+        feature: What the features of a task have of it.
     """
 
     name: str
@@ -86,6 +92,9 @@ class Column:
     unit: str = ""
     words: tuple[str, ...] = ()
     why: str = ""
+    missing: int = 0
+    gap: str = ""
+    feature: str = ""
 
     @property
     def note(self) -> FieldNote | None:
@@ -94,11 +103,11 @@ class Column:
 
     @property
     def holds(self) -> str:
-        """Unit or words of the field, and how it was changed."""
+        """Unit or words of the field, how it was changed, and what features have of it."""
         parts = [self.unit]
         if self.words:
             parts.append(words_text(self.words))
-        return "; ".join(filter(None, [*parts, self.why]))
+        return "; ".join(filter(None, [*parts, self.why, self.feature]))
 
 
 @dataclass(frozen=True)
@@ -143,21 +152,28 @@ class Link:
 
     Attributes:
         edge_type: The edge type.
-        reverse: The edge type of the other direction.
+        reverse: The edge type of the other direction; None: it has none.
         table: The table whose rows are edges.
         relation: Relation with its rows.
         source: Source of the edges.
         target: Destination of the edges.
         count: Number of rows without a missing end.
+        columns: The columns that become fields, or are left out; only without a reverse.
     """
 
     edge_type: EdgeType
-    reverse: EdgeType
+    reverse: EdgeType | None
     table: str
     relation: str
     source: End
     target: End
     count: int
+    columns: tuple[Column, ...] = ()
+
+    @property
+    def edge_types(self) -> tuple[EdgeType, ...]:
+        """The edge types that it makes."""
+        return (self.edge_type,) if self.reverse is None else (self.edge_type, self.reverse)
 
 
 @dataclass(frozen=True)
@@ -210,10 +226,32 @@ class Schema(tables.Tabled):
         if left:
             yield tables.Table([["left out", "type", "why"], *left], left=(0, 1, 2))
 
+    def entries(self) -> list[ColumnEntry]:
+        """What became of each column, for the manifest."""
+        found = []
+        for vertex in self.vertices:
+            found += [ColumnEntry(vertex.name, name, "key") for name in vertex.key]
+        for link in self.links:
+            for name in (*link.source.columns, *link.target.columns):
+                entry = ColumnEntry(link.table, name, "edges")
+                if entry not in found:
+                    found.append(entry)
+        for owner, columns in self._columns():
+            table = "" if owner == "/".join(EDGE_TYPE) else owner
+            for column in columns:
+                becomes = f"{column.dtype} {column.field}" if column.field else "nothing"
+                table, name, becomes, notes = map(
+                    printable, (table, column.name, becomes, column.holds)
+                )
+                # Fields of no type came from elsewhere, such as masks.
+                if column.kind:
+                    found.append(ColumnEntry(table, name, becomes, column.missing, notes))
+        return found
+
     def _edge_counts(self) -> Iterator[tuple[EdgeType, int]]:
         for link in self.links:
-            yield link.edge_type, link.count
-            yield link.reverse, link.count
+            for edge_type in link.edge_types:
+                yield edge_type, link.count
         yield from (self.edges or {}).items()
 
     def _columns(self) -> Iterator[tuple[str, tuple[Column, ...]]]:
@@ -263,23 +301,28 @@ def schema_of(graph: Graph) -> Schema:
 def _schema_now(known: Schema, graph: Graph) -> Schema:
     """The schema of tables, updated to the current fields."""
     vertices = tuple(
-        replace(vertex, columns=_columns_now(vertex, graph.node_fields(vertex.name)))
+        replace(vertex, columns=_columns_now(vertex.columns, graph.node_fields(vertex.name)))
         for vertex in known.vertices
     )
-    columns = {t: _columns_of(graph.edge_fields(t)) for t in graph.edge_types}
+    before = dict(known.edge_columns or {})
+    before |= {link.edge_type: link.columns for link in known.links}
+    columns = {t: _columns_now(before.get(t, ()), graph.edge_fields(t)) for t in graph.edge_types}
     return replace(known, vertices=vertices, edge_columns=columns)
 
 
-def _columns_now(vertex: VertexTable, fields: Fields) -> tuple[Column, ...]:
+def _columns_now(known: tuple[Column, ...], fields: Fields) -> tuple[Column, ...]:
     """Columns that are left out, those that still have their fields, and other fields."""
     now = {column.field: column for column in _columns_of(fields)}
     found = []
-    for column in vertex.columns:
+    for column in known:
         if column.field and column.field not in fields:
             continue
-        if column.field and fields.columns.get(column.field) != column.name:
-            # Another field has its name now.
-            column = now[column.field]
+        if column.field:
+            current = now[column.field]
+            # Otherwise another field has its name now.
+            if fields.columns.get(column.field) == column.name:
+                current = replace(column, dtype=current.dtype, width=current.width)
+            column = current
         found.append(column)
         now.pop(column.field, None)
     return (*found, *now.values())

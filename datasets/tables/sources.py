@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from ...system.units import printable
 from .connection import quoted, text_literal
 from .schema import ForeignKey
+from .texts import is_gap
 
 SQLITE_SEEDS = {
     "integer": "0",
@@ -79,9 +80,11 @@ class Session(Protocol):
 
     Attributes:
         readers: Number of threads that may call :meth:`copy` at once.
+        unfit: Columns that no field holds, by table, and why; known when they are copied.
     """
 
     readers: int
+    unfit: dict[str, dict[str, str]]
 
     def tables(self, schema: str | None) -> list[SourceTable]:
         """All tables and views."""
@@ -161,7 +164,8 @@ def _typed(value: str, table: str, column: SourceColumn) -> str:
         number = f"try_cast({value} as bigint)"
         wrong = _error(f"{shown} must hold dates or seconds since 1970, {declared}, got ", value)
         return (
-            f"coalesce({_usual_time(value)}, case when {value} is null then null "
+            f"coalesce({_usual_time(value)}, "
+            f"case when {value} is null or {is_gap(value)} then null "
             f"when regexp_full_match({value}, '-?[0-9]+') then case when {number} <= 0 and "
             f"{number} > -{_MOST_SECONDS} or {number} between {_LEAST_SECONDS} and {_MOST_SECONDS} "
             f"then make_timestamp({number} * 1000000) else {wrong} end "

@@ -1,4 +1,4 @@
-"""A table as a graph's task: its rows are labelled seeds, split by time; and default features."""
+"""A table as a graph's task: its rows are labelled seeds, split by time."""
 
 from __future__ import annotations
 
@@ -7,29 +7,22 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from ...errors import FormatError
-from ...graph.fields import FieldNote, Fields
 from ...graph.graph import Graph
 from ...system.arrays import Array
 from ...system.units import printable
-from ..column_files import Scratch, new_column
-from ..original_ids import ORIGINAL_ID
+from ..column_files import Scratch
 from ..paths import PARTS
-from .columns import TIME, family, is_mask
+from .builder import Gaps
+from .columns import TIME, family
 from .connection import Connection, quoted
+from .features import LABEL, set_features
 from .schema import Column, Schema, VertexTable
 
-LABEL = "label"
-FEATURES = "feat"
-
-# Maximal words of a field to one-hot encode in `feat`; more are better embedded by the model.
-_MOST_WORDS = 32
 # Maximal vertices of a type for which `pagraph train` learns embeddings. Larger types without other
 # features get a column of ones.
 _MOST_EMBEDDED = 2**18
-_BLOCK_ROWS = 2**16
 
 
 @dataclass(frozen=True)
@@ -47,19 +40,15 @@ class Asked:
     shares: tuple[float, float, float]
 
 
-def with_label(
-    connection: Connection,
-    schema: Schema,
-    table: str,
-    label: str,
-    shares: tuple[float, float, float],
-) -> tuple[Schema, Asked]:
-    """The schema with the field ``label`` for the label's column, and the task.
+def with_label(connection: Connection, schema: Schema, asked: Asked) -> Schema:
+    """The schema with the field ``label`` for the label's column, and notes about the task.
 
     Raises:
         FormatError: A label is not a class.
         ValueError: The column is a key or the time, or its values are not classes.
     """
+    table = asked.table
+    label = asked.label
     shown = printable(f"{table}.{label}")
     vertex = next((v for v in schema.vertices if v.name == table), None)
     if vertex is None:
@@ -86,7 +75,7 @@ def with_label(
     found = replace(vertex, columns=columns)
     notes = (*schema.notes, *_notes(connection, schema, found, label))
     vertices = tuple(found if v is vertex else v for v in schema.vertices)
-    return replace(schema, vertices=vertices, notes=notes), Asked(table, label, shares)
+    return replace(schema, vertices=vertices, notes=notes)
 
 
 def _apart(column: Column) -> Column:
@@ -145,8 +134,10 @@ def _kind(vertex: VertexTable) -> str:
     return next((c.kind for c in vertex.columns if c.name == vertex.time), "")
 
 
-def set_task(graph: Graph, task: Asked, scratch: Scratch | None) -> None:
-    """Add the masks of a task, and features for types without any.
+def set_task(
+    graph: Graph, task: Asked, scratch: Scratch | None, gaps: Gaps, *, every_word: bool = False
+) -> None:
+    """Add the masks of a task, and features for types without any; the schema then names these.
 
     Raises:
         ValueError: A set is empty, for lack of distinct times.
@@ -157,16 +148,27 @@ def set_task(graph: Graph, task: Asked, scratch: Scratch | None) -> None:
         masks = _masks_in_time(known, fields[TIME].numpy(), task.shares)
     else:
         masks = _drawn_masks(known, task.shares)
-    for part, mask in zip(PARTS, masks, strict=True):
-        if mask.any():
-            fields[f"{part}_mask"] = torch.from_numpy(mask)
     # Rows that refer to others are events, which occur once, so learned embeddings would not
     # generalise. Types that are only referred to may have one.
     events = {link.source.table for link in graph.tables.links}
-    for ntype in graph.node_types:
-        count = graph.num_nodes_of(ntype)
-        learns = ntype not in events and count <= _MOST_EMBEDDED
-        _set_features(graph.node_fields(ntype), count, scratch, with_ones=not learns)
+    vertices = []
+    for vertex in graph.tables.vertices:
+        learns = vertex.name not in events and vertex.rows <= _MOST_EMBEDDED
+        found = set_features(
+            graph.node_fields(vertex.name),
+            vertex.rows,
+            scratch,
+            gaps={name: rows for (owner, name), rows in gaps.items() if owner == vertex.name},
+            with_ones=not learns,
+            every_word=every_word,
+        )
+        columns = tuple(replace(c, feature=found.get(c.field, "")) for c in vertex.columns)
+        vertices.append(replace(vertex, columns=columns))
+    graph.tables = replace(graph.tables, vertices=tuple(vertices))
+    # Last, since masks are no inputs of features.
+    for part, mask in zip(PARTS, masks, strict=True):
+        if mask.any():
+            fields[f"{part}_mask"] = torch.from_numpy(mask)
 
 
 def _masks_in_time(known: Array, times: Array, shares: Sequence[float]) -> Iterator[Array]:
@@ -219,75 +221,3 @@ def _drawn_masks(known: Array, shares: Sequence[float]) -> Iterator[Array]:
         mask = np.zeros(len(known), dtype=bool)
         mask[rows[order[begin:end].numpy()]] = True
         yield mask
-
-
-# -- features --------------------------------------------------------------------------------------
-
-
-def _set_features(fields: Fields, count: int, scratch: Scratch | None, *, with_ones: bool) -> None:
-    """Set ``feat`` from standardised numbers and one-hot words."""
-    if FEATURES in fields:
-        return
-    parts = [_Part.of(rows, fields.notes.get(name)) for name, rows in _inputs(fields)]
-    width = sum(part.width for part in parts)
-    if not width and not with_ones:
-        return
-    store = new_column(scratch, "float32")
-    for begin in range(0, count, _BLOCK_ROWS):
-        end = min(begin + _BLOCK_ROWS, count)
-        blocks = [part.read(begin, end) for part in parts]
-        ones = np.ones((end - begin, 1), dtype=np.float32)
-        store.append(np.concatenate(blocks or [ones], axis=1).reshape(-1))
-    fields[FEATURES] = store.mapped().reshape(count, max(width, 1))
-
-
-def _inputs(fields: Fields) -> Iterator[tuple[str, Tensor]]:
-    """The input fields of features: all but keys, times, labels and masks."""
-    for name, rows in fields.items():
-        note = fields.notes.get(name, FieldNote())
-        if name in (TIME, LABEL, ORIGINAL_ID) or is_mask(name) or note.unit or rows.dim() > 2:
-            continue
-        if len(note.words) <= _MOST_WORDS:
-            yield name, rows
-
-
-@dataclass(frozen=True)
-class _Part:
-    """Feature columns from one field."""
-
-    rows: Tensor
-    width: int
-    num_words: int
-    mean: Array
-    scale: Array
-
-    @classmethod
-    def of(cls, rows: Tensor, note: FieldNote | None) -> _Part:
-        """Compute the statistics of a field in one pass."""
-        words = len(note.words) if note else 0
-        width = words or (rows.shape[1] if rows.dim() == 2 else 1)
-        sums = np.zeros((3, width))
-        if not words:
-            for begin in range(0, len(rows), _BLOCK_ROWS):
-                block = rows[begin : begin + _BLOCK_ROWS].numpy().astype(np.float64)
-                values = block.reshape(-1, width)
-                is_there = np.isfinite(values)
-                values[~is_there] = 0
-                sums += [is_there.sum(0), values.sum(0), np.square(values).sum(0)]
-        count = np.maximum(sums[0], 1)
-        mean = sums[1] / count
-        deviation = np.sqrt(np.maximum(sums[2] / count - np.square(mean), 0))
-        # A constant column becomes 0, rather than amplified rounding errors.
-        is_flat = deviation <= 1e-9 * np.abs(mean)
-        return cls(rows, width, words, mean, np.where(is_flat, np.inf, deviation))
-
-    def read(self, begin: int, end: int) -> Array:
-        """A block of rows, with 0 (the mean) for missing values."""
-        block = self.rows[begin:end].numpy()
-        if self.num_words:
-            words: Array = (block[:, None] == np.arange(self.num_words)).astype(np.float32)
-            return words
-        rows = block.astype(np.float64).reshape(-1, self.width)
-        values = (rows - self.mean) / self.scale
-        filled: Array = np.where(np.isfinite(values), values, 0).astype(np.float32)
-        return filled

@@ -11,10 +11,19 @@ import click
 
 from .._streams import print_notice
 from ..datasets.forms import database_form, import_graph, read_graph
+from ..datasets.manifest import Manifest
 from ..datasets.tables.location import is_database, is_url, shown_source
 from ..system.atomic import check_absent
-from .options import memory_option, options_of, store_option
-from .terminal import few_collections, fields_line, print_text, progress_bar, summary_line
+from ..system.tables import Table
+from .options import as_typed, memory_option, options_of, store_option
+from .terminal import (
+    few_collections,
+    fields_line,
+    print_table,
+    print_text,
+    progress_bar,
+    summary_line,
+)
 
 
 class _Source(click.Path):
@@ -48,7 +57,7 @@ class _Source(click.Path):
         "metavar": "NAME[:DTYPE]",
         "multiple": True,
         "help": "Edge lists: keep this column as a field of its name; may be repeated.  "
-        "[default: all named columns of numbers]",
+        "[default: all named columns that a field can hold]",
     },
     header={
         "flags": ("--header/--no-header",),
@@ -99,8 +108,14 @@ class _Source(click.Path):
     missing={
         "metavar": "NUMBER",
         "type": float,
-        "help": "Databases: value of missing integers, dates and booleans. Edge lists: of missing "
-        "numbers.",
+        "help": "Databases: value of missing integers, dates and booleans. Edge lists: also of "
+        "missing fractions.",
+    },
+    words={
+        "metavar": "NUMBER",
+        "type": int,
+        "help": "Keep so many words of each text column, the most frequent ones, and one class for "
+        "the rest.  [default: leave out columns of too many words]",
     },
     task={
         "metavar": "TABLE:LABEL[:TIME]",
@@ -158,11 +173,27 @@ def command(
         )
     print_text(summary_line(graph, out))
     print_text(fields_line(graph, out))
+    _print_columns(out)
     # Rows in the file's order would be silently wrong.
     if settings["relabel"] and (settings["features"] or settings["labels"]):
         print_notice(
             "note: rows of --features and --labels were taken in the order of the sorted ids"
         )
+
+
+def _print_columns(out: Path) -> None:
+    """Print what became of each column of the tables that a folder was made of."""
+    columns = Manifest.read(out).columns
+    if not columns:
+        return
+    command_here = click.get_current_context().command
+    rows = [["column", "becomes", "missing", "notes"]]
+    for column in columns:
+        name = ".".join(filter(None, [column.table, column.column]))
+        rows.append(
+            [name, column.becomes, f"{column.missing:,}", as_typed(column.notes, command_here)]
+        )
+    print_table(Table(rows, left=(0, 1, 3)))
 
 
 def _only(option: str, values: Sequence[str]) -> str | None:

@@ -314,6 +314,11 @@ class Graph:
         orphans: str = "error",
         missing: float | Mapping[str, Mapping[str, float]] | None = None,
         fields: Mapping[str, Sequence[str]] | None = None,
+        words: int | None = None,
+        task: str | None = None,
+        train: float | None = None,
+        val: float | None = None,
+        test: float | None = None,
     ) -> Graph:
         """Build from tables with keys: rows become vertices, foreign keys become edges.
 
@@ -338,6 +343,15 @@ class Graph:
                 table and column, where it also replaces missing floats. Else missing floats are
                 NaN. Missing words are always -1.
             fields: Table name to the columns that become fields. Default: all that can.
+            words: The most words of a column of texts: the most frequent ones are kept, and all
+                others are one class. Default: a column of too many words is left out.
+            task: "table:label" or "table:label:time". The table's rows are the seeds of training.
+                They get the field ``label``, and masks in the order of time. Types without a column
+                ``feat`` get one from their numbers and words.
+            train: The task's share of rows for training. Default: 0.6, with 0.2 each for the other
+                two, if none of the three is given.
+            val: The share for validation.
+            test: The share for testing.
 
         Raises:
             FormatError: A key is missing, duplicated or refers to no row; or a column has missing
@@ -354,6 +368,9 @@ class Graph:
             orphans=orphans,
             missing=missing,
             fields=fields,
+            words=words,
+            task=task,
+            parts={"train": train, "val": val, "test": test},
         )
         return graph
 

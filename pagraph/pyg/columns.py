@@ -17,6 +17,7 @@ from torch import Tensor
 from ..errors import MissingDependencyError
 from ..graph.fields import FieldNote, Fields, FrameColumn, materialized
 from ..system.arrays import Array
+from ..system.moments import Moments
 from .frames import Y, dense_parts, part_name
 
 # Kept out of the frame: no inputs, or inputs that PyG's models read directly.
@@ -139,8 +140,11 @@ class FrameColumns:
         mean = deviation = float("nan")
         quantiles = [float("nan")] * 5
         if len(known):
-            mean = float(known.mean())
-            deviation = float(known.std())
+            # From the integers themselves: floats may round away what they differ by.
+            rows = exact if values.is_floating_point() else values.numpy()
+            moments = Moments.of(lambda: [rows.reshape(-1, 1)])
+            mean = float(moments.mean[0])
+            deviation = float(moments.deviation[0])
             quantiles = np.quantile(known, [0, 0.25, 0.5, 0.75, 1]).tolist()
         stats = {"MEAN": mean, "STD": deviation, "QUANTILES": quantiles}
         self._put("numerical", name, values.to(torch.float32), stats)

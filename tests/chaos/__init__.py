@@ -11,6 +11,7 @@ take all memory. To add
 
 - a part: the module, and its name in ``PARTS``;
 - a kind of file: a line in ``files.KINDS``, and the file in ``samples.build``;
+- a kind of messy column: a function in ``tables.COLUMNS``;
 - a verb: a line in ``verbs.VERBS``;
 - a use of a graph whose arrays lie: a line in ``hostile.ANY``, ``PLAIN`` or ``TYPED``;
 - a function or class: a line in ``arguments.calls``;
@@ -22,6 +23,7 @@ PARTS = {
     "kills": "verbs killed or interrupted",
     "exhausted": "no disk, memory or descriptors left",
     "files": "damaged files of every kind",
+    "tables": "messy tables, each column equal to what pandas and DuckDB read, or named",
     "hostile": "arrays that lie, every kernel with its indices checked",
     "arguments": "one wrong argument in a valid call",
     "user_code": "exceptions in the user's functions",

@@ -72,12 +72,12 @@ def test_columns_of_an_edge_list(tmp_path, caplog):
     done = run(tmp_path / "h.csv", tmp_path / "all")
     assert done.exit_code == 0
     assert done.stdout.splitlines()[1] == "fields: of edges: amount: float32 [2], year: int64 [2]"
-    assert "left out: note, w" in caplog.text
+    assert "left out: note (its texts differ from row to row)" in caplog.text
     done = run(
         *(tmp_path / "h.csv", tmp_path / "some", "--weight", "amount", "--weight", "w:float32"),
         *("--field", "note", "--time", "year", "--missing", "nan"),
     )
-    assert done.exit_code == 2 and "must have a number" in done.stderr
+    assert done.exit_code == 2 and "its texts differ from row to row" in done.stderr
     done = run(
         *(tmp_path / "h.csv", tmp_path / "some", "--weight", "amount", "--field", "w"),
         *("--time", "year", "--missing", "-1"),
@@ -93,6 +93,35 @@ def test_columns_of_an_edge_list(tmp_path, caplog):
         tmp_path / "h.csv", tmp_path / "few", "--skip-column", "year", "--skip-column", "note"
     )
     assert done.stdout.splitlines()[1] == "fields: of edges: amount: float32 [2]"
+
+
+def test_a_line_for_each_column_at_the_end(tmp_path, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    (tmp_path / "h.csv").write_text(
+        "src,dst,x,n,note,day,kind\n0,1,,1,hi,2024-01-01,a\n1,2,2.5,,b,2024-01-02,b\n"
+        "2,2,3,NA,c,2024-01-02,a\n2,1,3,4,d,2024-01-02,a\n"
+    )
+    done = run(tmp_path / "h.csv", tmp_path / "g")
+    assert [line.split(maxsplit=4) for line in done.stdout.splitlines()[2:]] == [
+        ["column", "becomes", "missing", "notes"],
+        ["x", "float32", "x", "1", "1 missing ones are NaN"],
+        ["n", "nothing", "2", "2", "rows have no value: --missing -1 fills them"],
+        ["note", "nothing", "0", "its", "texts differ from row to row"],
+        ["day", "int64", "day", "0", "seconds"],
+        ["kind", "int64", "kind", "0", "2 words: a, b"],
+    ]
+    columns = json.loads((tmp_path / "g" / "manifest.json").read_text())["columns"]
+    assert columns[0] == {
+        "table": "",
+        "column": "x",
+        "becomes": "float32 x",
+        "missing": 1,
+        "notes": "1 missing ones are NaN",
+    }
+    assert Graph.open(tmp_path / "g", verify=True).num_edges == 4
+    # Numbers alone, from a text without names.
+    (tmp_path / "a.txt").write_text("0 1\n")
+    assert len(run(tmp_path / "a.txt", tmp_path / "a").stdout.splitlines()) == 2
 
 
 def test_matrices_have_one_weight(tmp_path):

@@ -13,6 +13,7 @@ from exact_times import exact, within
 from runs import fails, run
 
 from pagraph.datasets import open_graph
+from pagraph.datasets.manifest import Manifest
 
 pytest.importorskip("adbc_driver_sqlite", reason="needs adbc-driver-sqlite")
 
@@ -80,6 +81,23 @@ def test_a_dry_run_shows_what_would_come(shop):
     assert {path.name for path in shop.parent.iterdir()} <= {"shop.db", "graph", "parts"}
 
 
+def test_a_line_for_each_column_at_the_end(shop, tmp_path):
+    done = run("import", shop, tmp_path / "out", *TASK, "--skip-column", "orders:sent", columns=200)
+    assert done.exit_code == 0, done.output
+    lines = [line.split() for line in done.stdout.splitlines()]
+    assert ["orders.id", "key", "0"] in lines
+    assert ["orders.user_id", "edges", "0"] in lines
+    shown = [" ".join(line) for line in lines]
+    assert any("orders.returned int64 label" in line and "not in feat" in line for line in shown)
+    assert any("in feat: scaled" in line for line in shown)
+    assert any("users.country" in line and "in feat: a column a word" in line for line in shown)
+    # As it was, and as Python shows it.
+    listed = Manifest.read(tmp_path / "out").columns
+    assert len(listed) == len(shown) - 1 - next(
+        place for place, line in enumerate(lines) if line[:1] == ["column"]
+    )
+
+
 def test_two_times_are_a_question(shop):
     assert fails("import", shop, "--dry-run") == (
         "Error: times: both 'placed' and 'sent' could be the time of orders; "
@@ -104,7 +122,7 @@ def test_two_times_are_a_question(shop):
             ("--time", "users:none"),
             "--time must name a column of 'users' (['id', 'country', 'joined'",
         ),
-        (("--train", "50%"), "--train must come with task for a database, got 50%"),
+        (("--train", "50%"), "--train must come with task for tables, got 50%"),
         ((*TASK, "--train", "2"), "--train must be a share of the task's rows in (0, 1], got 2"),
         (("--relabel",), "--relabel must not be given for a source of the form 'database'"),
         (("--schema", "x"), "--schema must not be given for SQLite, got 'x'"),

@@ -308,6 +308,37 @@ def test_missing_values(database):
         read_graph(path, missing={"a": {"z": 0}})
 
 
+@pytest.mark.parametrize("text", ["", " ", "N/A", "null", "NaN"])
+@pytest.mark.parametrize("declared", ["int", "real", "numeric", "boolean", "timestamp", ""])
+def test_texts_that_stand_for_missing_values(database, declared, text):
+    value = {"real": 0.5, "boolean": 1, "timestamp": "2020-01-01"}.get(declared, 3)
+    rows = [(1, value), (2, text), (3, None), (4, value)]
+    path = database(
+        f"create table a(id integer primary key, x {declared}); {ONE}",
+        [("insert into a values (?, ?)", row) for row in rows],
+    )
+    graph = read_graph(path, missing=-7, times={"a": None})
+    fields = graph.node_fields("a")
+    number = 1577836800 if declared == "timestamp" else value
+    fill = None if declared == "real" else -7
+    found = [None if v != v else v for v in fields["x"].tolist()]
+    assert found == [number, fill, fill, number]
+    assert "x" not in fields.notes or fields.notes["x"].unit == "seconds"
+    (column,) = graph.tables.vertices[0].columns
+    assert column.missing == 2 and "2 missing ones are" in column.holds
+
+
+def test_other_texts_among_numbers_are_words(database):
+    rows = [(1, 5), (2, "low"), (3, ""), (4, "low"), (5, "low"), (6, 5), (7, "")]
+    path = database(
+        f"create table a(id integer primary key, x int); {ONE}",
+        [("insert into a values (?, ?)", row) for row in rows],
+    )
+    fields = read_graph(path).node_fields("a")
+    known = (*fields.notes["x"].words, "")
+    assert [known[code] for code in fields["x"].tolist()] == [str(value) for _, value in rows]
+
+
 def test_integers_beyond_64_bits_are_what_sqlite_makes_of_them(database):
     path = database(f"{A}{ONE}", [("insert into a values (3, 9223372036854775808)",)])
     assert read_graph(path).node_fields("a")["x"].tolist() == [5, 6, 2**63]

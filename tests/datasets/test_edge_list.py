@@ -4,6 +4,7 @@ error."""
 import bz2
 import gzip
 import lzma
+import re
 import subprocess
 import sys
 
@@ -448,7 +449,7 @@ class TestColumns:
         }
         # A separator in a quoted text separates nothing.
         assert fields["w"].tolist() == [3, 4, 5]
-        assert "left out: note (they do not hold a number in every row)" in caplog.text
+        assert "left out: note (its texts differ from row to row)" in caplog.text
 
     def test_those_that_are_asked_for(self, read):
         fields = read(weight=["amount", "w:float32"], field="year:int32", time=None).edata
@@ -484,8 +485,9 @@ class TestColumns:
 
     def test_missing_numbers(self, write, read, caplog):
         path = write(self.MISSING)
-        assert not read_edge_list(path).edata
-        assert "left out: w, u (they do not hold a number in every row)" in caplog.text
+        fields = read_edge_list(path).edata
+        assert list(fields) == ["u"] and fields["u"].isnan().tolist() == [1, 0, 1]
+        assert "left out: w (1 row has no value: missing=-1 fills them)" in caplog.text
         fields = read_edge_list(path, missing=-1).edata
         assert (fields["w"].tolist(), fields["w"].dtype) == ([5, -1, 7], torch.int64)
         assert fields["u"].tolist() == [-1, 0.5, -1]
@@ -495,6 +497,81 @@ class TestColumns:
             read_edge_list(path, weight="w")
         with pytest.raises(TypeError, match="missing must be a number for an edge list, got 'x'"):
             read_edge_list(path, missing="x")
+
+    TYPED = (
+        "src,dst,when,new,kind,zip,day\n0,1,2024-01-02 10:00,true,b,7,\n"
+        '1,2,2024-01-02T10:00:01.5Z,FALSE,"a, c",N/A,2020-02-29\n'
+        "2,0,2024-01-03,True,b,x,1969-12-31\n2,1,2024-01-04 00:00,false, a, 3,\n"
+        '0,2,1969-12-31 23:59:59,true,"a, c",4,1970-01-01\n1,0,2000-01-01,true,a,5,\n'
+    )
+
+    @pytest.mark.parametrize("ids", ["numbers", "words", "renumbered"])
+    @pytest.mark.parametrize("form", ["{}", "# a comment\n{}\n\n", "\n{}  \n%x,y,z,u,v,w,a\n"])
+    def test_columns_of_other_types(self, read, write, caplog, ids, form):
+        text = self.TYPED.replace("T10:00:01.5Z", " 10:00:01.5")
+        if ids == "words":
+            text = re.sub("^([0-9]),([0-9])", r"v\1,v\2", text, flags=re.M)
+        path = write(form.format(text))
+        graph = read_edge_list(path, relabel=ids != "numbers", missing=-1)
+        fields = graph.edge_fields(("_N", "_E", "_N"))
+        assert sorted(fields) == ["day", "kind", "new", "when"]
+        # All times have one unit.
+        days = [-1, 18321 * 86400 * 10**6, -86400 * 10**6, -1, 0, -1]
+        assert fields["day"].tolist() == days
+        assert fields["when"].tolist()[:2] == [1704189600000000, 1704189601500000]
+        assert {fields.notes[name].unit for name in ("day", "when")} == {"microseconds"}
+        assert fields["new"].tolist() == [True, False, True, False, True, True]
+        assert fields.notes["kind"].words == ("a", "a, c", "b")
+        assert fields["kind"].tolist() == [2, 1, 2, 0, 1, 0]
+        assert "left out: zip ('x' is no number, as 4 of its 5 texts are)" in caplog.text
+        shown = str(graph.schema())
+        assert "3 missing ones are -1" in shown and "'x' is no number" in shown
+
+    def test_columns_of_other_types_that_are_asked_for(self, read, write, caplog):
+        path = write(self.TYPED)
+        options = {"time": "day", "field": "kind", "missing": 0}
+        fields = read_edge_list(path, **options).edge_fields(("_N", "_E", "_N"))
+        assert fields["time"].tolist() == [0, 18321 * 86400, -86400, 0, 0, 0]
+        assert fields.notes["kind"].words == ("a", "a, c", "b")
+        read_edge_list(path)
+        assert "left out: when (some of its times have a zone ('2024-01-02T10:00:01.5Z')" in (
+            caplog.text
+        )
+        assert "left out: day (3 rows have no value: missing=-1 fills them)" in caplog.text
+        for name, message in (("zip", "line 3 must have a number"), ("when", "line 2 must have")):
+            with pytest.raises(FormatError, match=message):
+                read_edge_list(path, field=name)
+        with pytest.raises(FormatError, match="column 'zip' must hold .*: 'x' is no number, as 4"):
+            read_edge_list(path, field="zip", missing=-1)
+        with pytest.raises(FormatError, match="line 2 must have a number"):
+            read_edge_list(path, field="kind:int64")
+
+    def test_blanks_between_columns(self, write):
+        path = write("src dst  kind\n0 1 a\n1\t2   b\n 2 0 a\n0 2 b\n")
+        fields = read_edge_list(path).edge_fields(("_N", "_E", "_N"))
+        assert fields.notes["kind"].words == ("a", "b")
+        assert fields["kind"].tolist() == [0, 1, 0, 1]
+        # Without names, the third column.
+        path.write_text("0 1 a\n1,2 b\n2 0 a\n0 2 b\n1 0 a\n0 0\n")
+        fields = read_edge_list(path, field="kind").edge_fields(("_N", "_E", "_N"))
+        assert fields["kind"].tolist() == [0, 1, 0, 1, 0, -1]
+
+    def test_the_most_frequent_words(self, write):
+        texts = ["a", "b", "b", "c", "c", "c", "d", "e"]
+        path = write("src,dst,t\n" + "".join(f"0,1,{text}\n" for text in texts))
+        fields = read_edge_list(path, words=2).edge_fields(("_N", "_E", "_N"))
+        assert fields.notes["t"].words == ("b", "c", "other")
+        assert fields["t"].tolist() == [2, 0, 0, 1, 1, 1, 2, 2]
+
+    def test_gaps_among_numbers(self, write):
+        path = write(f"src,dst,a,b,c\n0,1,,1.5,{2**53 + 1}\n1,0,3,,\n0,0,{2**60},NA,4\n")
+        fields = read_edge_list(path, missing=-7).edata
+        assert fields["a"].tolist() == [-7, 3, 2**60]
+        assert fields["b"].tolist() == [1.5, -7, -7]
+        assert fields["c"].tolist() == [2**53 + 1, -7, 4]
+        graph = read_edge_list(path, missing=float("nan"))
+        assert list(graph.edata) == ["b"]
+        assert "integers of 2**53 and more would be rounded beside fractions" in str(graph.schema())
 
     def test_without_names_there_is_one_column_at_most(self, write):
         with pytest.raises(ValueError, match="must have a line of column names, as 'a', 'b' are"):

@@ -151,8 +151,8 @@ def test_named_columns(tmp_path_factory, rows, separator):
         writer = csv.writer(file, delimiter=separator, lineterminator="\n")
         writer.writerows([["x", "y", "z"], *rows])
     with Connection(0) as connection:
-        described._load_text(connection, "t", path, ["z", "x"])
-        found = connection.run("SELECT coalesce(c0, ''), coalesce(c1, '') FROM t ORDER BY rowid")
+        described._load_text(connection, "t", path, {"z": "z", "x": "x"})
+        found = connection.run("SELECT coalesce(z, ''), coalesce(x, '') FROM t ORDER BY rowid")
     assert found == [(row[2], row[0]) for row in rows]
 
 
