@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import re
@@ -51,12 +52,30 @@ def read_manifest_json(
             f"{path}: version must be {wanted}, got {value.get('version')!r}: a newer pagraph may "
             "read it"
         )
+    if _CHECKSUM in value:  # older ones have none
+        said = value.pop(_CHECKSUM)
+        found = _checksum(value)
+        if said != found:
+            raise FormatError(
+                f"{path} is damaged: its {_CHECKSUM} must begin with {found[:16]}, got "
+                f"{str(said)[:16]!r}"
+            )
     return value
 
 
 def write_manifest_json(path: Path, value: dict[str, Any]) -> None:
     """Write a manifest for :func:`read_manifest_json`, reproducibly."""
-    path.write_text(json.dumps(value, indent=2) + "\n")
+    content = json.loads(json.dumps(value))  # as it is read
+    content[_CHECKSUM] = _checksum(content)
+    path.write_text(json.dumps(content, indent=2) + "\n")
+
+
+_CHECKSUM = "checksum"
+
+
+def _checksum(content: dict[str, Any]) -> str:
+    """SHA-256 of a manifest's values, whatever their layout in the file."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def take(value: Any, key: str, kind: type[_T], where: str) -> _T:

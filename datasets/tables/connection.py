@@ -220,16 +220,19 @@ class _Stream:
 def _one_line_errors() -> Iterator[None]:
     """Turn DuckDB's errors of many lines into our errors of one line."""
     import duckdb
+    from nanoarrow._utils import NanoarrowException
 
     try:
         yield
-    except duckdb.OutOfMemoryException as error:
-        raise ValueError(f"memory must be larger for these tables: {one_line(error)}") from None
-    except duckdb.Error as error:
+    # Those of a block of rows, such as of a damaged page of Parquet, come through the stream.
+    except (duckdb.Error, NanoarrowException) as error:
+        text = one_line(error).removeprefix("ArrowArrayStream::get_next() failed (5): ")
+        if isinstance(error, duckdb.OutOfMemoryException) or text.startswith("Out of Memory"):
+            raise ValueError(f"memory must be larger for these tables: {text}") from None
         # From spilling. DuckDB does not pass the error number.
         if "No space left on device" in str(error):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from None
-        raise FormatError(one_line(error)) from None
+        raise FormatError(text) from None
 
 
 def _limit(room: int) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
@@ -23,6 +24,7 @@ from ..system.buffers import BufferPools
 from ..system.checks import StrPath
 from ..system.memory import host_available
 from ..system.threads import fork_lock, run_worker_init
+from ..system.torch_file import content_digest
 from ..system.units import shortened
 from .envelope import Envelope
 from .epochs import EpochIterator, Epochs
@@ -59,6 +61,9 @@ _LONGEST_FIELDS = 200
 
 # How often requests look whether files were changed. It takes 3 us a field, a request 100 us.
 _LOOK_SECONDS = 0.05
+
+_CHECKSUM = "checksum"
+"""Key of a saved state's checksum."""
 
 # "requ": separates the random numbers of requests from those of epochs.
 _REQUESTED = 0x72657175
@@ -257,8 +262,9 @@ class Engine(Generic[T]):
     def state_dict(self, *, from_beginning: bool = False) -> dict[str, Any]:
         """The loader's position; see ``Epochs.state_dict``."""
         state = self.epochs.state_dict(from_beginning=from_beginning)
-        envelope = self.envelope
-        return state if envelope is None else state | {"shapes": envelope.state_dict()}
+        if self.envelope is not None:
+            state["shapes"] = self.envelope.state_dict()
+        return state | {_CHECKSUM: content_digest(state)}
 
     def state_of_copy(self) -> dict[str, Any] | None:
         """The state of a loader's copy, which reads the present epoch from its beginning.
@@ -275,8 +281,11 @@ class Engine(Generic[T]):
         """Continue from a saved state; raises as ``Epochs.load_state_dict``.
 
         Raises:
-            ValueError: The sizes of its batches are missing, damaged, or of another graph.
+            ValueError: It was damaged or changed; or the sizes of its batches are missing, damaged,
+                or of another graph.
         """
+        if isinstance(state, dict):
+            _check_whole(state)
         envelope = self.envelope
         if envelope is None or not isinstance(state, dict):
             self.epochs.load_state_dict(state)
@@ -303,6 +312,21 @@ class Engine(Generic[T]):
         """End the newest epoch and unpin host memory."""
         self.epochs.close()
         self.fields.close()
+
+
+def _check_whole(state: dict[str, Any]) -> None:
+    """Raise ValueError unless a saved state has its checksum, or none, as those of older
+    versions."""
+    if state.get(_CHECKSUM) is None:
+        return
+    found = ""
+    with suppress(Exception):  # a changed one may hold anything
+        found = content_digest({name: of for name, of in state.items() if name != _CHECKSUM})
+    if state[_CHECKSUM] != found:
+        raise ValueError(
+            "state must be as state_dict() returned it, its checksum says that it is damaged; "
+            f"delete state[{_CHECKSUM!r}] if you changed it"
+        )
 
 
 # Functions, not methods: an epoch's threads hold them, and must not keep the loader alive.

@@ -1,4 +1,5 @@
-"""Safe reading of ``torch.save`` files: only tensors, plain values and known classes.
+"""Safe reading of ``torch.save`` files: only tensors, plain values and known classes; checksums of
+what they hold.
 
 ``torch.load(weights_only=True)`` is not enough. Before torch 2.6 it runs the code of a TorchScript
 archive, and torch 2.5 reads past the end of an array that is shorter than the file says.
@@ -6,6 +7,7 @@ archive, and torch 2.5 reads past the end of an array that is shorter than the f
 
 from __future__ import annotations
 
+import hashlib
 import io
 import os
 import pickle
@@ -14,7 +16,7 @@ import struct
 import warnings
 import zipfile
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import IO, Any
 
@@ -49,6 +51,42 @@ _TYPES = ("torch.Tensor", "torch.nn.parameter.Parameter")
 
 _CHECKS_LENGTHS = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 13)
 """Whether this torch checks that an array in a file is as long as the file says. 2.5 does not."""
+
+
+def content_digest(content: Any) -> str:
+    """SHA-256 of tensors, plain values, and lists and dictionaries of these.
+
+    It is the same after saving and reading. The order of a dictionary does not count, nor where
+    tensors are.
+
+    >>> content_digest({"a": (1, None), "b": torch.zeros(2)})[:8]
+    '25818d15'
+    """
+    digest = hashlib.sha256()
+    _add_content(digest, content)
+    return digest.hexdigest()
+
+
+def _add_content(digest: Any, content: Any) -> None:
+    parts: list[Any] = []
+    if isinstance(content, torch.Tensor):
+        tensor = content.detach().cpu().contiguous()
+        digest.update(f"tensor {tensor.dtype} {list(tensor.shape)};".encode())
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy())
+    elif isinstance(content, Mapping):
+        digest.update(f"dict {len(content)};".encode())
+        parts = [part for item in sorted(content.items(), key=_by_key) for part in item]
+    elif isinstance(content, list | tuple):
+        digest.update(f"list {len(content)};".encode())
+        parts = list(content)
+    else:
+        digest.update(f"{content!r};".encode(errors="surrogatepass"))
+    for part in parts:
+        _add_content(digest, part)
+
+
+def _by_key(item: tuple[Any, Any]) -> str:
+    return repr(item[0])
 
 
 def load_saved(

@@ -16,7 +16,7 @@ from ..errors import FormatError
 from ..options.training import TrainOptions
 from ..system.atomic import check_writable, new_file
 from ..system.checks import StrPath
-from ..system.torch_file import load_saved
+from ..system.torch_file import content_digest, load_saved
 from .distributed import World
 from .result import EpochRecord, RankRecord
 from .task import Task
@@ -125,7 +125,7 @@ class Checkpoint:
 
     def _write(self, state: Mapping[str, Any]) -> None:
         with new_file(self._path) as file:
-            torch.save(state, file)
+            torch.save({**state, "checksum": content_digest(state)}, file)
 
     def restore(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> list[EpochRecord]:
         """Restore the state after the last saved epoch.
@@ -153,7 +153,8 @@ class Checkpoint:
             return None
         try:
             saved = load_saved(self._path)
-            if saved["version"] != _VERSION:
+            checksum = saved.pop("checksum", None)  # older files have none
+            if saved["version"] != _VERSION or checksum not in (None, content_digest(saved)):
                 raise ValueError
             state: dict[str, Any] = {name: kind(saved[name]) for name, kind in _KINDS.items()}
             state["records"] = [_record(record) for record in saved["records"]]

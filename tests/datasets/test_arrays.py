@@ -156,6 +156,23 @@ def pickled_type(tmp_path, monkeypatch):
     return tmp_path / "a.parquet"
 
 
+@pytest.mark.parametrize("read", [read_array, read_graph])
+def test_a_damaged_page_of_a_parquet_file_is_one_line(tmp_path, read):
+    """DuckDB says it in the middle of a stream of rows, in the words of Arrow's reader."""
+    path = tmp_path / "a.parquet"
+    ids = np.arange(9000) * 7919 % 1009
+    table = pa.table({"src": ids, "dst": ids[::-1]})
+    pyarrow.parquet.write_table(table, path, row_group_size=3000)
+    content = path.read_bytes()
+    last = pyarrow.parquet.ParquetFile(path).metadata.row_group(2).column(1)
+    for place in range(last.dictionary_page_offset, last.dictionary_page_offset + 30):
+        path.write_bytes(content[:place] + bytes([content[place] ^ 255]) + content[place + 1 :])
+        try:
+            read(path)
+        except ValueError as error:  # or other numbers are read
+            assert "\n" not in str(error) and "ArrowArrayStream" not in str(error)
+
+
 @pytest.mark.filterwarnings("ignore")
 def test_no_type_of_a_parquet_file_is_unpickled(pickled_type, tmp_path):
     for read in (read_array, read_graph):

@@ -11,10 +11,18 @@ from pagraph.datasets.manifest import ArrayEntry, Manifest, stored_dtype
 
 
 @pytest.fixture(scope="module")
-def valid(tmp_path_factory):
+def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("manifest") / "g"
     write_graph(Graph.from_coo([0, 1, 2], [1, 0, 0], ndata={"x": [1, 2, 3]}), folder)
-    return json.loads((folder / "manifest.json").read_text())
+    return folder
+
+
+@pytest.fixture(scope="module")
+def valid(folder):
+    """A manifest as older versions wrote it, without a checksum."""
+    value = json.loads((folder / "manifest.json").read_text())
+    del value["checksum"]
+    return value
 
 
 def read(tmp_path, value):
@@ -29,6 +37,39 @@ def test_round_trip(tmp_path, valid):
     assert [entry.file for entry in manifest.arrays()] == [
         *("node-x.npy", "edge-indptr.npy", "edge-indices.npy", "edge-ids.npy")
     ]
+
+
+def test_every_flipped_bit_of_it_is_found(folder, tmp_path):
+    """Or it is one of the layout, and no value is another."""
+    content = (folder / "manifest.json").read_bytes()
+    expected = Manifest.read(folder)
+    path = tmp_path / "manifest.json"
+    found = 0
+    for place in range(len(content)):
+        bit = 1 << place % 8
+        path.write_bytes(content[:place] + bytes([content[place] ^ bit]) + content[place + 1 :])
+        try:
+            assert Manifest.read(tmp_path) == expected
+        except FormatError as error:
+            found += 1
+            assert str(path) in str(error) and "\n" not in str(error)
+    # Blanks between the values may become others.
+    assert found > 0.6 * len(content)
+
+
+def test_another_layout_is_no_damage(folder, tmp_path):
+    value = json.loads((folder / "manifest.json").read_text())
+    assert read(tmp_path, dict(reversed(value.items()))) == Manifest.read(folder)
+    value["node_types"][0]["fields"]["x"]["unit"] = "seconds"
+    with pytest.raises(
+        FormatError,
+        match=r"manifest.json is damaged: its checksum must begin with \w{16}, got '\w{16}'",
+    ):
+        read(tmp_path, value)
+    with pytest.raises(
+        FormatError, match=r"is damaged: its checksum must begin with .* got 'None'"
+    ):
+        read(tmp_path, value | {"checksum": None})
 
 
 def test_missing(tmp_path):

@@ -90,7 +90,7 @@ def test_a_state_before_the_first_epoch_and_of_a_finished_one():
     assert (loader.state_dict()["epoch"], loader.state_dict()["batch"]) == (1, 0)
     second = [bits(b) for b in loader]
     resumed = make_loader(graph, seed=1)
-    resumed.load_state_dict({**loader.state_dict(), "epoch": 1})
+    resumed.load_state_dict({**loader.state_dict(), "checksum": None, "epoch": 1})
     assert [bits(b) for b in resumed] == second
 
 
@@ -111,7 +111,7 @@ def test_a_state_before_the_first_epoch_and_of_a_finished_one():
 def test_states_of_other_loaders_are_refused(change, message):
     loader = make_loader(make_graph(), seed=1)
     with pytest.raises(ValueError, match=message):
-        loader.load_state_dict({**loader.state_dict(), **change})
+        loader.load_state_dict({**loader.state_dict(), "checksum": None, **change})
     with pytest.raises(ValueError, match="must have the key 'version'"):
         loader.load_state_dict({})
     assert len(list(loader)) == 7
@@ -132,10 +132,52 @@ def test_a_state_that_is_no_dict(state):
 
 
 @pytest.mark.parametrize("seed", [None, 2])
+def test_a_flipped_bit_of_a_saved_state_is_found(seed):
+    """Wherever it is: torch itself reads other numbers for it."""
+    loader, batches = middle_of_an_epoch(seed=seed)
+    file = io.BytesIO()
+    torch.save(loader.state_dict(), file)
+    content = file.getvalue()
+    rest = [bits(b) for b in batches]
+    found = 0
+    for place in range(0, len(content), 7):
+        flipped = bytes([content[place] ^ 1 << place % 8])
+        try:
+            damaged = io.BytesIO(content[:place] + flipped + content[place + 1 :])
+            state = torch.load(damaged, weights_only=True)
+        except Exception:  # torch finds it in its own parts of the file
+            continue
+        try:
+            loader.load_state_dict(state)
+        except (TypeError, ValueError) as error:
+            found += "its checksum says that it is damaged" in str(error)
+            continue
+        # Between the records of the archive, or in the checksum's own name.
+        assert [bits(b) for b in loader] == rest
+    assert found
+
+
+@pytest.mark.parametrize("name", ["epoch", "batch", "key", "permutation", "checksum"])
+def test_a_changed_state_is_refused_unless_its_checksum_is_deleted(name):
+    loader, batches = middle_of_an_epoch()
+    state = loader.state_dict()
+    rest = [bits(b) for b in batches]
+    changed = {**state, name: state["permutation"].flip(0) if name == "permutation" else 1}
+    for damaged in (changed, state | {"one": "more"}):
+        with pytest.raises(ValueError, match=r"state must be as .* delete state\['checksum'\] if"):
+            loader.load_state_dict(damaged)
+    del changed["checksum"]
+    loader.load_state_dict(changed)
+    loader.load_state_dict({key: state[key] for key in reversed(state)})
+    assert [bits(b) for b in loader] == rest
+
+
+@pytest.mark.parametrize("seed", [None, 2])
 @pytest.mark.parametrize("shuffle", [False, True])
 def test_every_key_of_a_state_is_needed(seed, shuffle):
     loader, batches = middle_of_an_epoch(seed=seed, shuffle=shuffle)
     state = loader.state_dict()
+    del state["checksum"]  # which older versions did not save
     for name in state:
         with pytest.raises(ValueError, match=f"state must have the key '{name}'"):
             loader.load_state_dict({k: v for k, v in state.items() if k != name})
@@ -164,7 +206,7 @@ def test_an_order_that_is_no_permutation_changes_nothing(permutation, message):
     rest = [bits(b) for b in batches]
     loader.load_state_dict(state)
     with pytest.raises(ValueError, match=message):
-        loader.load_state_dict({**state, "permutation": permutation})
+        loader.load_state_dict({**state, "checksum": None, "permutation": permutation})
     assert [bits(b) for b in loader] == rest
 
 
@@ -172,7 +214,7 @@ def test_an_order_that_is_no_permutation_changes_nothing(permutation, message):
 def test_the_middle_of_an_epoch_without_a_seed_needs_its_key(shuffle):
     loader, _ = middle_of_an_epoch(shuffle=shuffle)
     with pytest.raises(ValueError, match=r"state\['key'\] must be the epoch's key .*batch 2"):
-        loader.load_state_dict({**loader.state_dict(), "key": None})
+        loader.load_state_dict({**loader.state_dict(), "checksum": None, "key": None})
 
 
 def orders(loader, epochs=2):
@@ -221,7 +263,7 @@ def test_an_iterator_from_before_loading_does_not_move_the_place():
     loader, batches = middle_of_an_epoch(seed=1)
     state = loader.state_dict()
     next(batches)
-    loader.load_state_dict({**state, "batch": 0, "key": None})
+    loader.load_state_dict({**state, "checksum": None, "batch": 0, "key": None})
     next(batches)
     assert loader.state_dict()["batch"] == 0
 

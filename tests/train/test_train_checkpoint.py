@@ -62,7 +62,7 @@ def without_times(state):
         {name: record[name] for name in ("epoch", "loss", "val", "test")}
         for record in state["records"]
     ]
-    return {**state, "records": records}
+    return {**state, "records": records, "checksum": None}
 
 
 def assert_the_same(got, want):
@@ -117,7 +117,7 @@ def test_a_checkpoint_with_older_names_goes_on(graph, tmp_path):
     for record in state["records"]:
         for one in [record, *record["ranks"]]:
             one["compiling_seconds"] = one.pop("kernels_seconds")
-    torch.save(state, tmp_path / "checkpoint.pt")
+    torch.save(without_checksum(state), tmp_path / "checkpoint.pt")
     assert run(graph, tmp_path, Cutting(1), epochs=1).to_json() == first.to_json()
 
 
@@ -171,6 +171,48 @@ def test_a_damaged_file_is_one_error(graph, tmp_path, damage):
         )
     with pytest.raises((FormatError, IsADirectoryError), match="checkpoint must be a"):
         run(graph, tmp_path, epochs=2)
+
+
+def without_checksum(state):
+    return {name: value for name, value in state.items() if name != "checksum"}
+
+
+def test_a_flipped_bit_is_found(graph, tmp_path):
+    """Wherever it is: torch itself reads other numbers for it."""
+    run(graph, tmp_path, epochs=1)
+    options = TrainOptions(**QUICK, layers="dgl")
+    checkpoint = open_checkpoint(tmp_path, make_task(graph, options), options, World())
+    file = tmp_path / "checkpoint.pt"
+    content = file.read_bytes()
+    expected = checkpoint._read()
+    weights = next(iter(saved(tmp_path)["model"].values())).numpy().tobytes()
+    inside = content.index(weights)
+    places = [*range(0, len(content), len(content) // 200), *range(inside, inside + 40)]
+    found = 0
+    for number, place in enumerate(places):
+        flipped = bytes([content[place] ^ 1 << number % 8])
+        file.write_bytes(content[:place] + flipped + content[place + 1 :])
+        try:
+            (ours, form), (theirs, other) = map(tree_flatten, (checkpoint._read(), expected))
+        except FormatError as error:
+            found += 1
+            assert str(error).endswith(f"got {file}")
+            continue
+        # Of what lies between the records of the archive.
+        assert place not in range(inside, inside + 40) and form == other
+        for one, two in zip(ours, theirs, strict=True):
+            assert torch.equal(one, two) if isinstance(one, torch.Tensor) else one == two
+    assert found >= 40
+    file.write_bytes(content)
+    with pytest.raises(Cut):
+        run(graph, tmp_path, Cutting(1))
+
+
+def test_a_checkpoint_without_a_checksum_goes_on(graph, tmp_path):
+    """As of older versions."""
+    first = run(graph, tmp_path, epochs=1)
+    torch.save(without_checksum(saved(tmp_path)), tmp_path / "checkpoint.pt")
+    assert run(graph, tmp_path, Cutting(1), epochs=1).to_json() == first.to_json()
 
 
 def test_what_cannot_be_saved_is_refused(graph, tmp_path):
