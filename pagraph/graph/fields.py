@@ -17,7 +17,7 @@ from .._late import call_late
 from ..system.units import shortened
 from .csc import writeable
 from .stored_rows import IndexedRows, NarrowRows, StoredRows
-from .watched import file_behind, writes_of
+from .watched import file_behind, writes_of, written_files
 
 FieldValue = Tensor | IndexedRows | NarrowRows
 """Values of a field."""
@@ -268,7 +268,9 @@ class FieldVersion:
             tensor.is_neg(),
             *read_as,
         )
-        writes = None if tensor.is_inference() else tensor._version + writes_of(storage)
+        writes = None if tensor.is_inference() else tensor._version
+        if written_files and writes is not None:
+            writes += writes_of(storage)
         return cls(weakref.ref(storage), layout, writes, ids)
 
     def __eq__(self, other: object) -> bool:

@@ -45,7 +45,7 @@ class WatchedFile:
         if now[:2] == self._opened[:2] and now != self._last:
             self._last = now
             self.written += 1
-            _written.add(self.path)
+            written_files.add(self.path)
 
     def check_size(self) -> None:
         """Raise FormatError if it was shortened; takes 2 us.
@@ -86,13 +86,13 @@ _known: weakref.WeakKeyDictionary[torch.UntypedStorage, WatchedFile | None] = (
 )
 
 
-_written: set[str] = set()  # paths of files that were found written
+written_files: set[str] = set()
+"""Paths of files that were found written; none in most processes."""
 
 
 def writes_of(storage: torch.UntypedStorage) -> int:
     """How often the file behind a storage was found written."""
-    # Called for each version of a field, and most processes find none.
-    file = _known.get(storage) if _written else None
+    file = _known.get(storage)
     return 0 if file is None else file.written
 
 
