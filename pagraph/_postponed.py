@@ -11,8 +11,7 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Callable, Generator, Iterator
 from types import FrameType
 from typing import Any
 
@@ -63,8 +62,8 @@ def finalize(item: object, work: Callable[[], object]) -> None:
     """Do ``work`` when ``item`` is gone, but not at exit; Ctrl-C meanwhile comes again after it.
 
     Python only prints what a weak reference's callback raises, which would lose the interrupt. A
-    function's start is a place where it may come, before any ``try``. So the callback is C, and
-    goes on with a generator that waits inside its ``try``.
+    function's start is a place where it may come, before any ``try``. So the callback is the
+    ``send`` of a generator that waits inside its ``try``.
     """
     while _over:
         with contextlib.suppress(IndexError):  # another thread may take the last one
@@ -72,23 +71,25 @@ def finalize(item: object, work: Callable[[], object]) -> None:
     key = object()
     steps = _finalizing(work, key)
     next(steps)
-    # Called with the reference, which is then what `next` returns at the generator's end.
-    _references[key] = weakref.ref(item, partial(next, steps))
+    _references[key] = weakref.ref(item, steps.send)
 
 
 _references: dict[object, object] = {}  # to call back, a reference has to live
-# Keys of those that called back. Not deleted by the callback: its caller still has the reference,
-# uncounted, and the interpreter crashed.
+# Keys of those that called back, deleted by the next call of `finalize`.
 _over: deque[object] = deque()
 
 
-def _finalizing(work: Callable[[], object], key: object) -> Iterator[None]:
+def _finalizing(work: Callable[[], object], key: object) -> Generator[None, object]:
     try:
-        yield
+        # Kept until the end: CPython calls with a reference that it does not count, and crashed
+        # when another thread's `finalize` had deleted it meanwhile.
+        reference = yield
         _over.append(key)
         work()
     except KeyboardInterrupt:
         interrupt_later()
+    yield  # or `send` would raise StopIteration
+    del reference
 
 
 def interrupt_later() -> None:

@@ -113,10 +113,11 @@ class ForeignSource:
     def _look(self) -> None:
         """Look at the graph, of which threads sample until its edges are changed."""
         if self._may_change:
-            self._mark = structure_mark(self._graph)
+            mark = structure_mark(self._graph)
             if self._threads:  # they would do both at the same time
                 self._graph.create_formats_()
                 materialise(self._graph)
+            self._mark = mark  # last: threads sample once it is the graph's
 
     @property
     def renewal(self) -> Renewal | None:

@@ -231,10 +231,10 @@ class FieldVersion:
 
     Equal versions mean equal values, unless they were written behind torch's back (through a NumPy
     view or ``tensor.data``). Writes to the file behind a tensor count once they are found, when an
-    epoch begins. Memory is identified by a weak reference: so a
-    version keeps no replaced tensor alive, and a new tensor at the same address is not mistaken for
-    the old one. Tensors made in inference mode count no writes, so their versions equal nothing,
-    not even themselves. ``ids`` is the version of the ids of rows by reference, else None.
+    epoch begins. Memory is identified by a weak reference: so a version keeps no replaced tensor
+    alive, and a new tensor at the same address is not mistaken for the old one. Tensors made in
+    inference mode count no writes, so their versions equal nothing, not even themselves. ``ids`` is
+    the version of the ids of rows by reference, else None.
     """
 
     storage: weakref.ref[torch.UntypedStorage]

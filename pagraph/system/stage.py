@@ -29,6 +29,9 @@ _LOOK_SECONDS = 1.0
 end without notifying."""
 
 
+_PATIENCE = 0.5
+"""Seconds to wait for the threads of a stage that was dropped."""
+
 _FORKED = "an iterator made before os.fork() must be read in the process that made it"
 
 
@@ -220,8 +223,8 @@ class Stage(Generic[S, T]):
             the reader never sees global state that they change and restore.
         on_change: Called under a lock with the numbers of waiting results and of items in work,
             when these change.
-        use: Lets a reader that would wait work on an item itself, if there is a processor besides
-            the threads' own, and decides when it works on all of them.
+        use: Lets a reader that would wait work on an item itself, if a CPU is free, and decides
+            when it works on all of them.
         finish: Called with each result's number and the result, in order, one at a time, by
             whichever thread has the next one; returns what the reader gets. Not together with
             ``use``. Default: results are unchanged.
@@ -295,8 +298,8 @@ class _Shared(Generic[S, T]):
 
     A signal's handler may raise in the reader between any two calls. So the reader waits only in C:
     it takes a lock by ``with`` over one that is C, and waits at a ``SimpleQueue``. Entering a
-    ``Condition`` is Python: Ctrl-C after its lock was acquired, and before the block began, left it
-    taken for ever. A token that Ctrl-C loses does no harm, as the stage then closes.
+    ``Condition`` is Python: Ctrl-C after its lock was acquired, and before the block began, could
+    leave the lock held forever. A token that Ctrl-C loses does no harm, as the stage then closes.
 
     - The *state lock* guards the fields, for short times. ``on_change`` is called under it, and
       must not call back.
@@ -605,6 +608,7 @@ class _Shared(Generic[S, T]):
         """Wait until the threads have ended, at most ``patience`` seconds if that is not -1."""
         if self.pid != os.getpid() or threading.current_thread() in self.threads:
             return
+        deadline = None if patience < 0 else time.monotonic() + patience
         # In C first: Ctrl-C while `Thread.join` waits marks a living thread as ended.
         held: list[bool] = []
         try:
@@ -615,7 +619,8 @@ class _Shared(Generic[S, T]):
                 self._alive.release()
         for thread in self.threads:
             if thread.is_alive():
-                thread.join()
+                # Bounded as well: the garbage collector may run this under a lock of `threading`.
+                thread.join(None if deadline is None else max(0.0, deadline - time.monotonic()))
 
     def _count(self) -> int:
         """The number of the item just drawn; needs the turn."""
@@ -671,16 +676,16 @@ def _wait_for(shared: _Shared[Any, Any]) -> None:
     bounded: the garbage collector may run this in a thread that holds a lock the workers need.
     """
     shared.stop()
-    shared.join(patience=0.5)
+    shared.join(patience=_PATIENCE)
 
 
 def end_dropped() -> None:
-    """Wait until the threads of all stages that were dropped have ended."""
+    """Wait until the threads of stages that were dropped have ended, half a second each at most."""
     while dropped := [shared for shared in list(_running) if shared.stage() is None]:
         for shared in dropped:
             shared.stop()
         for shared in dropped:
-            shared.join()
+            shared.join(patience=_PATIENCE)
             _running.discard(shared)
         # One that another's source holds is only dropped now.
         del dropped, shared

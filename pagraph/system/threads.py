@@ -63,8 +63,8 @@ def in_order(
 def fork_lock() -> threading.Lock:
     """A lock that is free in a forked child, for what forked workers use too.
 
-    It is one of C, not a class of ours: in Python's own code Ctrl-C could come between the lock's
-    acquisition and the block of a ``with``, which then nobody releases.
+    A plain C lock, not a Python class: in a Python ``__enter__``, Ctrl-C could come after the lock
+    was acquired and before the block began, and nobody would release it.
 
     Do not fork while holding it. A child forked while another thread holds it sees that thread's
     work half done: so the guarded data must be valid at every point. Change one reference last.
@@ -101,7 +101,7 @@ def try_lock(lock: threading.Lock | threading.RLock, held: list[bool], patience:
                 lock.release()
 
     Args:
-        lock: Of C.
+        lock: A ``threading.Lock`` or ``RLock``.
         held: Empty; gets an item if the lock was free, in the same C call that acquires it. So
             there is no moment at which the lock is held and ``held`` does not say so.
     """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from unicodedata import category
+from unicodedata import bidirectional, category
 
 # Words of a field that fit on a line.
 _SHOWN_WORDS = 5
@@ -93,11 +93,28 @@ def escaped(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(
-        each.encode("unicode_escape").decode()
-        if category(each)[0] == "C" and each != "\n"
-        else each
+        each.encode("unicode_escape").decode() if _controls(each) and each != "\n" else each
         for each in text
     )
+
+
+def _controls(character: str) -> bool:
+    """Whether it moves a cursor, turns the direction of a line, or is no character.
+
+    Joiners of emoji and of Persian words are format characters, too, and stay.
+    """
+    turns = bidirectional(character) in (
+        "LRE",
+        "RLE",
+        "LRO",
+        "RLO",
+        "PDF",
+        "LRI",
+        "RLI",
+        "FSI",
+        "PDI",
+    )
+    return turns or category(character) in ("Cc", "Cs")
 
 
 def printable(text: str) -> str:

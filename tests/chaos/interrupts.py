@@ -162,10 +162,12 @@ KINDS = ("core", "dgl", "pyg", "pyg links")
 def trial(case: Case) -> None:
     rounds, part = divmod(case.number, ROUNDS["interrupts"])
     every = attacks(graph_of(case.samples), rounds)[part :: ROUNDS["interrupts"]]
+    came = 0
     for attack, place, passed in every:
         case.done.append(f"{attack}: {name_of(place)} after {passed} visits")
-        attack(place, passed)
-    case.figures["places"] = len(every)
+        came += attack(place, passed)
+    assert 2 * came >= len(every), "threads did nearly all of the work"
+    case.figures = {"places": len(every), "interrupts": came}
 
 
 def attacks(graph: Any, rounds: int) -> list[tuple[Attack, Place, int]]:
@@ -205,11 +207,15 @@ class Attack:
     def _new(self) -> Any:
         return LOADERS[self._kind](self._graph, **self._options)
 
-    def __call__(self, place: Any, passed: int) -> None:
-        """Interrupt a pass at a place, and look at what is left."""
+    def __call__(self, place: Any, passed: int) -> bool:
+        """Interrupt a pass at a place, and look at what is left.
+
+        Returns:
+            Whether the interrupt came: threads may have done the work instead.
+        """
         loader = self._new()
         if not interrupted(partial(_read, loader), place, passed):
-            return
+            return False
         loader.set_epoch(1)
         assert epoch(loader) == self._passes[1], "the next pass has other batches"
         assert epoch(self._new()) == self._passes[0], "a new loader has other batches"
@@ -217,6 +223,7 @@ class Attack:
         del loader
         gc.collect()
         check_no_threads()
+        return True
 
 
 def _read(loader: Any) -> None:

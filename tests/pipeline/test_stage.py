@@ -126,6 +126,14 @@ def test_dropping_the_stage_ends_its_threads():
     assert not any(thread.is_alive() for thread in threads)
 
 
+def test_a_stage_may_be_dropped_while_a_lock_of_threading_is_held():
+    """As by the garbage collector, within ``threading.enumerate``: its threads need that lock."""
+    reading = stage(itertools.count())
+    next(reading)
+    with threading._active_limbo_lock:
+        del reading
+
+
 def test_a_stage_in_a_reference_cycle_is_collected():
     class Holder:
         pass
