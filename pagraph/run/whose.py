@@ -9,6 +9,7 @@ _CHECKS = {
     "pagraph.graph._csc": (),
     "pagraph.graph.conversion": ("_check_dgl_edges",),
     "pagraph.graph.csc": (),
+    "pagraph.graph.fields": ("__setitem__",),
     "pagraph.graph.mapped": (),
     "pagraph.graph.watched": (),
     "pagraph.features.feature": ("raise_bad", "raise_bad_id"),
