@@ -160,8 +160,9 @@ def given(data, **values):
     return changed
 
 
-def load(data, num_neighbors=(3,), **options):
-    return next(iter(pyg.NeighborLoader(data, list(num_neighbors), **{"batch_size": 50} | options)))
+def load(data, num_neighbors=3, **options):
+    hops = [num_neighbors] if isinstance(num_neighbors, int) else num_neighbors
+    return next(iter(pyg.NeighborLoader(data, hops, **{"batch_size": 50} | options)))
 
 
 def node2vec(data, **options):
@@ -175,7 +176,7 @@ def pyg_nn():
 
 
 OTHER = {
-    "num_neighbors": (lambda d: load(d, "x"), "num_neighbors must|fanouts must|must be an integer"),
+    "num_neighbors": (lambda d: load(d, "x"), "num_neighbors must be a list"),
     "temporal_strategy": (
         lambda d: load(given(d, time=torch.arange(100)), time_attr="time", temporal_strategy="x"),
         "temporal_strategy must",
