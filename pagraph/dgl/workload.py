@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,7 @@ from ..sampling.induced import InducedBatches
 from ..sampling.negative import GlobalUniformNegatives, UniformNegatives
 from ..sampling.saint import SAINT_MODES
 from ..seeds.order import SeedOrder
-from ..system.checks import as_integer
+from ..system.checks import as_integer, check_fanout
 from .columns import row_counts
 from .convert import by_edge_type, core_graph
 from .graphbolt import import_dgl
@@ -100,6 +100,7 @@ def _neighbor_sampler(graph: Any, sampler: Any) -> NeighborSampler | None:
     if not _samples_as(sampler, base) or not _can_run(graph, sampler):
         return None
     fanouts = [_fanout(graph, fanout) for fanout in sampler.fanouts]
+    _check_fanouts(fanouts, bool(sampler.replace))
     return NeighborSampler(
         fanouts, replace=bool(sampler.replace), edge_dir=sampler.edge_dir, prob=sampler.prob
     )
@@ -128,6 +129,7 @@ def _shadow_sampler(graph: Any, sampler: Any) -> InducedBatches | None:
     if order is None or not sampler.fanouts or not isinstance(sampler.prob, str | None):
         return None
     fanouts = [_fanout(graph, fanout) for fanout in sampler.fanouts]
+    _check_fanouts(fanouts, bool(sampler.replace))
     hops = NeighborSampler(fanouts, replace=bool(sampler.replace), prob=sampler.prob)
     return InducedBatches(hops, order)
 
@@ -153,6 +155,7 @@ def _saint_sampler(graph: Any, sampler: Any) -> SaintSampler | None:
     mode = SAINT_MODES[methods.index(drawn_by)]
     budget = sampler.budget
     budget, length = budget if mode == "walk" else (budget, 0)
+    _check_saint(mode, budget, length)
     return SaintSampler(mode, budget, length, edge_dir=order)
 
 
@@ -242,6 +245,21 @@ def _whole(fanout: Any) -> Any:
     """A float or tensor that is a whole number as an int, as DGL accepts these."""
     is_whole = isinstance(fanout, Tensor | float) and float(fanout).is_integer()
     return int(fanout) if is_whole else fanout
+
+
+def _check_fanouts(fanouts: Sequence[Any], replace: bool) -> None:
+    """Raise ValueError for fan-outs with which DGL's own sampler ends the process."""
+    for fanout in fanouts:
+        for number in fanout.values() if isinstance(fanout, Mapping) else [fanout]:
+            check_fanout(number, replace, least=0)
+
+
+def _check_saint(mode: str, budget: Any, length: Any) -> None:
+    """Raise ValueError for numbers with which DGL's own sampler ends the process."""
+    if mode == "walk":
+        as_integer("walk_length", length, least=1)
+    if mode != "node":
+        as_integer("budget", budget, least=1 if mode == "walk" else 0)
 
 
 def workload_of(

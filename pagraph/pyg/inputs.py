@@ -137,6 +137,16 @@ def _typed(name: str, types: list[str], input_nodes: Any) -> tuple[str, Any]:
     return ntype, nodes
 
 
+def _check_selected(name: str, mask: Tensor, count: int) -> None:
+    """Raise ValueError for a mask that selects a vertex outside the graph."""
+    if mask[count:].any():
+        raise _wrong_mask(name, mask, count)
+
+
+def _wrong_mask(name: str, mask: Tensor, count: int) -> ValueError:
+    return ValueError(f"{name} must be a mask of all {count} vertices, got one of {len(mask)}")
+
+
 def vertex_ids(name: str, nodes: Any, count: int) -> tuple[Tensor, bool]:
     """Ids of ``nodes`` (None: all), and whether these are a mask; raises as :func:`node_input`."""
     if nodes is None:
@@ -149,10 +159,9 @@ def vertex_ids(name: str, nodes: Any, count: int) -> tuple[Tensor, bool]:
         raise ValueError(f"{name} must have one dimension, got shape {tuple(values.shape)}")
     values = values.reshape(-1)
     if values.dtype == torch.bool:
+        _check_selected(name, values, count)
         if len(values) != count:
-            raise ValueError(
-                f"{name} must be a mask of all {count} vertices, got one of {len(values)}"
-            )
+            raise _wrong_mask(name, values, count)
         return values.nonzero().view(-1), True
     if len(values) == 0:
         return values.to(torch.int64), False

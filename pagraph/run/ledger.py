@@ -170,6 +170,8 @@ class Ledger:
 
     def _clear(self) -> None:
         self._lines: dict[Key, Line] = {}
+        # What finished passes counted that had no record.
+        self._unrecorded: dict[Key, Line] = {}
         self._open: set[Pass] = set()
         self._begin = 0
         self._end = 0
@@ -309,6 +311,8 @@ class Ledger:
                 return
             self._open.discard(over)
             _book(self._line(over.key), over)
+            if over.record is None:
+                _book(self._unrecorded.setdefault(over.key, Line()), over)
             self._take_back(over)
             loader = over.loader()
             known = None if loader is None else self._known.get(loader)
@@ -358,7 +362,8 @@ class Ledger:
     def snapshot(self, *, looks: bool = True) -> dict[str, Any]:
         """All numbers now, for JSON. Without ``looks``, rows and hits may be older.
 
-        ``records`` has the lines of the records in which they are noted, if any.
+        ``records`` has the lines of the records in which they are noted, if any, and ``unrecorded``
+        what passes without a record have counted.
         """
         with self._lock:
             for loader, known in list(self._known.items()) if looks else ():
@@ -370,8 +375,11 @@ class Ledger:
                 for key, line in self._lines.items()
                 if any(vars(line).values())
             }
+            unrecorded = {key: Line(**vars(line)) for key, line in self._unrecorded.items()}
             for running in list(self._open):
                 _book(lines.setdefault(running.key, Line()), running)
+                if running.record is None:
+                    _book(unrecorded.setdefault(running.key, Line()), running)
             seconds = max(0, self._end - self._begin - self._kernels) / 1e9
             if looks and self._others.seconds < _LOOKED_AT * seconds:
                 self._look_at_others(at_once=True)
@@ -382,7 +390,8 @@ class Ledger:
                 "kernels": self._kernels / 1e9,
                 "others": self._others.share,
                 "seen": dict(self.seen),
-                "lines": [asdict(key) | asdict(line) for key, line in lines.items()],
+                "lines": _as_json(lines),
+                "unrecorded": _as_json(unrecorded),
                 "records": [asdict(key) for key in self._running.keys] if self._running else [],
             }
 
@@ -425,6 +434,9 @@ def read_numbers(path: Path) -> dict[str, Any]:
     lines = {tuple(line[name] for name in _KEY): line for line in part["lines"]}
     for line in lines.values():
         line.update(dict.fromkeys(Passes._fields, 0))
+    for unrecorded in part.pop("unrecorded"):
+        line = lines[tuple(unrecorded[name] for name in _KEY)]
+        line.update({name: unrecorded[name] for name in Passes._fields})
     for key, record in zip(keys, records, strict=True):
         line = lines.setdefault(tuple(key.values()), key | asdict(Line()))
         for name, number in record.passes._asdict().items():
@@ -433,13 +445,19 @@ def read_numbers(path: Path) -> dict[str, Any]:
     # Each record has the process's own from its last batch.
     begin = min((record.begin for record in records if record.begin), default=0)
     kernels = max(record.kernels for record in records)
-    part["seconds"] = max(0, max(record.end for record in records) - begin - kernels) / 1e9
-    part["waited"] = max(record.waited for record in records) / 1e9
-    part["kernels"] = kernels / 1e9
+    seconds = max(0, max(record.end for record in records) - begin - kernels) / 1e9
+    waited = max(record.waited for record in records) / 1e9
+    # Those that were written may be newer, by batches of passes without a record.
+    for name, value in {"seconds": seconds, "waited": waited, "kernels": kernels / 1e9}.items():
+        part[name] = max(part[name], value)
     return part
 
 
 _KEY = ("kind", "place", "ran", "why")
+
+
+def _as_json(lines: dict[Key, Line]) -> list[dict[str, Any]]:
+    return [asdict(key) | asdict(line) for key, line in lines.items()]
 
 
 def _forked(this: weakref.ref[Ledger]) -> None:

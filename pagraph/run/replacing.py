@@ -134,7 +134,7 @@ class Replacer:
         # Asked before anything is made: an error of theirs may come after random numbers are drawn.
         lacks = offer.lacks(loader, *args, **kwargs) if self.settings.theirs else ""
         if lacks or not self.settings.theirs:
-            states = RandomStates(loader)
+            states = RandomStates(loader, kwargs)
             try:
                 why = self._try(loader, offer, args, kwargs)
             except BaseException:

@@ -1,14 +1,32 @@
-"""Whose an error is: the script's or ours, about its data or of a loader that theirs can make."""
+"""Decides whether an error goes to the script or makes theirs take over."""
 
 from __future__ import annotations
 
 import dis
 import traceback
 
-from ..errors import PipelineError
-
-_OPTIONS = ("pagraph.system.checks", "pagraph.options")
-"""Modules that check options, which theirs checks itself."""
+_CHECKS = {
+    "pagraph.graph._csc": (),
+    "pagraph.graph.conversion": ("_check_dgl_edges",),
+    "pagraph.graph.csc": (),
+    "pagraph.graph.fields": ("__setitem__",),
+    "pagraph.graph.mapped": (),
+    "pagraph.graph.watched": (),
+    "pagraph.features.feature": ("raise_bad", "raise_bad_id"),
+    "pagraph.sampling.edge_values": (),
+    "pagraph.sampling.hop": ("raise_bad_row", "raise_bad_source"),
+    "pagraph.sampling.negative": ("_checked",),
+    "pagraph.sampling.times": (),
+    "pagraph.pyg.graphs": ("_compressed",),
+    "pagraph.pyg.inputs": ("_check_selected",),
+    "pagraph.pyg.sampler": ("check_seed_times",),
+    "pagraph.pyg.stores": ("_compressed", "store_graph"),
+    "pagraph.pyg.times": ("check_times",),
+}
+"""Module to its functions that check a script's data, for which theirs may crash or sample garbage;
+none named: all."""
+_OF_DGL = ("_check_fanouts", "_check_saint")
+"""Functions of ``pagraph.dgl.workload`` that check numbers with which DGL ends the process."""
 
 
 def is_for_theirs(error: BaseException) -> bool:
@@ -17,24 +35,36 @@ def is_for_theirs(error: BaseException) -> bool:
 
 
 def is_about_data(error: BaseException) -> bool:
-    """Whether a check of ours refused the script's graph, seeds or other data.
+    """Whether a check of ours refused what theirs would crash for, or sample garbage from.
 
-    Theirs may read past the end of such data. Everything else is for theirs: what we do not do, our
-    own faults, and options, which theirs checks itself. The last instruction tells a check from a
-    fault: only a check runs a ``raise``.
+    That is the script's graph, ids, weights and times, and numbers with which DGL's samplers
+    end the process. Everything else is for theirs: other options, what we do not do, and our own
+    faults. The last instruction tells a check from a fault: only a check runs a ``raise``.
     """
-    if isinstance(error, NotImplementedError | PipelineError | ImportError | AssertionError):
+    if isinstance(error, NotImplementedError | AssertionError):
         return False
+    trace = list(traceback.walk_tb(error.__traceback__))
+    if not trace:
+        return False
+    places = [(str(frame.f_globals.get("__name__")), frame.f_code.co_name) for frame, _ in trace]
+    module, function = places[-1]
+    if module == "pagraph.system.checks":
+        is_checked = isinstance(error, ValueError) and any(
+            ("pagraph.dgl.workload", name) in places for name in _OF_DGL
+        )
+    else:
+        names = _CHECKS.get(module)
+        is_checked = names is not None and (not names or function in names)
+    return is_checked and _raises(error)
+
+
+def _raises(error: BaseException) -> bool:
+    """Whether the innermost frame, which is of Python code, is at a ``raise``."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
-    if trace is None:
-        return False
-    frame = trace.tb_frame
-    name = str(frame.f_globals.get("__name__", ""))
-    instruction = dis.opname[frame.f_code.co_code[trace.tb_lasti]]
-    is_check = name.startswith("pagraph.") and instruction == "RAISE_VARARGS"
-    return is_check and not name.startswith(_OPTIONS)
+    assert trace is not None
+    return dis.opname[trace.tb_frame.f_code.co_code[trace.tb_lasti]] == "RAISE_VARARGS"
 
 
 def is_ours(error: BaseException) -> bool:

@@ -221,11 +221,26 @@ def test_a_forked_process_leaves_its_parents_numbers_alone(tmp_path):
 def test_more_passes_than_records(tmp_path, monkeypatch):
     monkeypatch.setattr("pagraph.run.running._MOST", 2)
     ledger = Ledger(tmp_path)
-    passes = [ledger.begin(DataLoader(torch.arange(2))) for _ in range(4)]
+    known = [DataLoader(torch.arange(2)) for _ in range(4)]
+    passes = [ledger.begin(loader) for loader in known]
     for passed in passes:
         passed.answered(time.perf_counter_ns(), delivered=True)
-    assert sum(line["batches"] for line in numbers_of(tmp_path)["lines"]) == 2
-    assert sum(line["batches"] for line in ledger.snapshot()["lines"]) == 4
+    assert sum(line["batches"] for line in numbers_of(tmp_path)["lines"]) == 2  # not written yet
+    ledger.flush()
+    for passed in passes:
+        assert of_all(tmp_path) == of_all(tmp_path, ledger) == (4, 4)
+        passed.end()
+    ledger.flush()
+    assert of_all(tmp_path) == of_all(tmp_path, ledger) == (4, 4)
+    ledger.begin(known[0]).answered(time.perf_counter_ns(), delivered=True)
+    assert of_all(tmp_path) == of_all(tmp_path, ledger) == (5, 5)  # in a record that is free again
+    assert numbers_of(tmp_path)["waited"] == pytest.approx(ledger.snapshot()["waited"])
+
+
+def of_all(folder, ledger=None):
+    """Epochs and batches of all lines: by the ledger, or as another process finds them."""
+    part = ledger.snapshot() if ledger else numbers_of(folder)
+    return tuple(sum(line[name] for line in part["lines"]) for name in ("epochs", "batches"))
 
 
 def test_without_room_for_records_numbers_are_written_now_and_then(tmp_path, monkeypatch):

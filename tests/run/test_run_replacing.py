@@ -6,6 +6,8 @@ import importlib
 import inspect
 import pickle
 import random
+import re
+import sys
 import types
 import warnings
 
@@ -14,7 +16,9 @@ import pytest
 import torch
 from watching import of_line, small_data, watched
 
-from pagraph.run.whose import is_about_data
+from pagraph.run import whose
+from pagraph.run.replacing import is_of_pagraph
+from pagraph.run.whose import is_about_data, is_for_theirs
 
 pyg = pytest.importorskip("torch_geometric.loader")
 
@@ -149,30 +153,114 @@ def test_what_we_do_not_do_stays_theirs_with_the_reason(data, monkeypatch):
     assert "keeps its own loader: cannot, today" in str(seen())
 
 
-@pytest.mark.parametrize(
-    ("module", "statement", "stays"),
-    [
-        ("pagraph.sampling.times", "raise ValueError('data')", False),
-        ("pagraph.graph.csc", "raise FormatError('data')", False),
-        ("pagraph.dgl.convert", "raise KeyError('data') from None", False),
-        ("pagraph.dgl.arguments", "raise NotImplementedError('not done')", True),
-        ("pagraph.engine.stage", "raise PipelineError('not done')", True),
-        ("pagraph.pyg.package", "raise MissingDependencyError('not done')", True),
-        ("pagraph.system.checks", "raise TypeError('an option')", True),
-        ("pagraph.options.pipeline", "raise ValueError('an option')", True),
-        ("pagraph.sampling.times", "None()", True),
-        ("pagraph.sampling.times", "[][0]", True),
-        ("pagraph.sampling.times", "assert False", True),
-        ("torch_geometric.data", "raise ValueError('theirs says so, too')", True),
-        ("script", "raise ValueError('of a function of the script')", True),
-    ],
-)
-def test_who_gets_a_loader_after_an_error_of_ours(module, statement, stays):
-    from pagraph import errors
+def given(data, **values):
+    """The data with other values, as ``edge_index`` or ``time``."""
+    changed = data.clone()
+    changed.update(values)
+    return changed
 
-    with pytest.raises(Exception) as raised:
-        exec(statement, vars(errors) | {"__name__": module})
-    assert is_about_data(raised.value) is not stays
+
+def load(data, num_neighbors=3, **options):
+    hops = [num_neighbors] if isinstance(num_neighbors, int) else num_neighbors
+    return next(iter(pyg.NeighborLoader(data, hops, **{"batch_size": 50} | options)))
+
+
+def node2vec(data, **options):
+    return pyg_nn().Node2Vec(data.edge_index, 4, walk_length=6, context_size=3, **options)
+
+
+def pyg_nn():
+    import torch_geometric.nn
+
+    return torch_geometric.nn
+
+
+OTHER = {
+    "num_neighbors": (lambda d: load(d, "x"), "num_neighbors must be a list"),
+    "temporal_strategy": (
+        lambda d: load(given(d, time=torch.arange(100)), time_attr="time", temporal_strategy="x"),
+        "temporal_strategy must",
+    ),
+    "time_attr": (lambda d: load(d, time_attr="when"), "when"),
+    "weight_attr": (lambda d: load(d, weight_attr="w"), "weight_attr must"),
+    "batch_size": (lambda d: load(d, batch_size=None), "batch_size must"),
+    "a short mask": (lambda d: load(d, input_nodes=torch.ones(90, dtype=torch.bool)), "one of 90"),
+    "num_parts": (lambda d: pyg.ClusterData(d, 400), "num_parts must"),
+    "p": (lambda d: node2vec(d, p=float("inf")), "p must be positive and finite"),
+}
+
+
+class TheirsError(Exception):
+    pass
+
+
+@pytest.fixture
+def theirs_is_said(monkeypatch):
+    """The constructors of theirs raise TheirsError; gives the reasons why they are called."""
+
+    def instead_of(original):
+        """Theirs, which may not run here. Ours calls some of its constructors, too."""
+
+        def theirs(self, *args, **kwargs):
+            if is_of_pagraph(type(self)):
+                return original(self, *args, **kwargs)
+            raise TheirsError
+
+        return theirs
+
+    for kind in (pyg.NeighborLoader, pyg.ClusterData, pyg_nn().Node2Vec):
+        monkeypatch.setattr(kind, "__init__", instead_of(kind.__init__))
+    reasons = []
+
+    def reason(error):
+        reasons.append(str(error))
+        return reasons[-1]
+
+    monkeypatch.setattr("pagraph.run.replacing.reason", reason)
+    return reasons
+
+
+@pytest.mark.parametrize("case", OTHER)
+def test_other_errors_are_a_reason_for_theirs(data, theirs_is_said, case):
+    fails, message = OTHER[case]
+    with watched(), pytest.raises(TheirsError):
+        fails(data)
+    assert len(theirs_is_said) == 1 and re.search(message, theirs_is_said[0])
+
+
+def test_a_fault_in_a_check_of_data_is_a_reason_for_theirs(data, theirs_is_said, monkeypatch):
+    monkeypatch.setattr("pagraph.sampling.times.check_unrounded", None)
+    with watched(), pytest.raises(TheirsError):
+        load(given(data, time=torch.rand(100)), time_attr="time")
+    assert theirs_is_said == ["'NoneType' object is not callable"]
+
+
+@pytest.mark.parametrize("damaged", [b"", b"no tensors"])
+def test_a_cache_that_cannot_be_read_is_a_reason_for_theirs(
+    data, tmp_path, theirs_is_said, damaged
+):
+    import pagraph.pyg
+
+    pagraph.pyg.ClusterData(data, 4, save_dir=str(tmp_path), log=False)
+    (file,) = tmp_path.rglob("*.pt")
+    file.write_bytes(damaged)
+    with watched(), pytest.raises(TheirsError):
+        pyg.ClusterData(data, 4, save_dir=str(tmp_path), log=False)
+
+
+def test_frames_without_python_code_are_no_checks():
+    here = sys._getframe()
+    error = ValueError().with_traceback(types.TracebackType(None, here, 10**6, 1))  # as Cython's
+    assert not is_about_data(error)
+
+
+def test_the_listed_checks_exist():
+    for name, functions in (whose._CHECKS | {"pagraph.dgl.workload": whose._OF_DGL}).items():
+        if name.startswith("pagraph.dgl") and Ten is None:
+            continue
+        source = inspect.getsource(importlib.import_module(name))
+        assert "raise" in source
+        assert all(f"def {function}(" in source for function in functions), name
 
 
 def test_an_error_is_theirs_and_nothing_stands_behind_it(data):
@@ -218,6 +306,30 @@ WRONG = {
         lambda: pyg.NeighborLoader(typed_data(w=-torch.ones(3)), [2], "b", weight_attr="w"),
         "must be finite and not negative, got -1.0",
     ),
+    "no weight": (
+        lambda: pyg.NeighborLoader(
+            typed_data(w=torch.full((3,), np.nan)), [2], "b", weight_attr="w"
+        ),
+        "must be finite and not negative, got nan",
+    ),
+    "too few weights": (
+        lambda: pyg.NeighborLoader(typed_data(w=torch.ones(2)), [2], "b", weight_attr="w"),
+        r"field 'w' must have one row per edge \(3\), got 2",
+    ),
+    "too few times": (
+        lambda: load(
+            given(small_data(), time=torch.arange(100)), time_attr="time", input_time=torch.ones(9)
+        ),
+        "input_time must have one time per input node",
+    ),
+    "a mask that selects more": (
+        lambda: load(small_data(), input_nodes=torch.ones(110, dtype=torch.bool)),
+        "input_nodes must be a mask of all 100 vertices, got one of 110",
+    ),
+    "a cluster's edge": (
+        lambda: pyg.ClusterData(given(small_data(), edge_index=torch.tensor([[0], [100]])), 4),
+        r"must be in \[0, 100\), got 100",
+    ),
     "a rounded time": (
         lambda: pyg.NeighborLoader(
             typed_data(w=torch.full((3,), 1.7e9)), [2], "b", torch.zeros(5), time_attr="w"
@@ -247,6 +359,7 @@ def test_what_is_wrong_with_the_data_is_said(what):
         with pytest.raises(Exception, match=error) as raised:
             make()
         assert raised.value.__context__ is None
+        assert not is_for_theirs(raised.value)
     assert seen().lines == {}
 
 
@@ -576,6 +689,38 @@ class TestDGL:
         assert is_about_data(said.value)
         assert all(key.ran == "pagraph" for key in seen().lines)
 
+    @pytest.mark.parametrize(
+        ("sampler", "error"),
+        [
+            (lambda d: d.NeighborSampler([-2]), "fanouts must"),
+            (lambda d: d.NeighborSampler([2**31], replace=True), "fanouts must"),
+            (lambda d: d.ShaDowKHopSampler([-2]), "fanouts must"),
+            (lambda d: d.SAINTSampler("walk", (3, 0)), "walk_length must"),
+            (lambda d: d.SAINTSampler("walk", (0, 3)), "budget must"),
+            (lambda d: d.SAINTSampler("edge", -1), "budget must"),
+        ],
+    )
+    def test_numbers_that_would_end_the_process_are_refused(self, dgl, graph, sampler, error):
+        with watched(), pytest.raises(ValueError, match=error) as said:
+            dgl.dataloading.DataLoader(graph, torch.arange(9), sampler(dgl.dataloading))
+        assert is_about_data(said.value)
+
+    @pytest.mark.filterwarnings("ignore:Dataloader CPU affinity")
+    @pytest.mark.parametrize(
+        ("sampler", "why"),
+        [
+            (lambda d: d.NeighborSampler([0]), "fanouts must be positive or -1"),
+            (lambda d: d.NeighborSampler([2.5]), "fanouts must be integers"),
+            (lambda d: d.LaborSampler([-2]), "fanouts must be positive or -1"),
+            (lambda d: d.SAINTSampler("edge", 0), "budget must be at least 1"),
+        ],
+    )
+    def test_numbers_that_theirs_takes_are_a_reason_for_theirs(self, dgl, graph, sampler, why):
+        with watched() as seen:
+            next(iter(dgl.dataloading.DataLoader(graph, torch.arange(9), sampler(dgl.dataloading))))
+        key, _ = of_line(seen(), "DataLoader")
+        assert key.ran == "their own" and key.why.startswith(why)
+
     @pytest.mark.filterwarnings("ignore:Dataloader CPU affinity")
     @pytest.mark.parametrize("at", ["start", "sample", "__init__"])
     def test_a_try_that_fails_leaves_random_states_alone(self, dgl, graph, monkeypatch, at):
@@ -590,6 +735,7 @@ class TestDGL:
         def drawing(*args, **kwargs):
             if at != "sample":
                 torch.rand(3), np.random.rand(), random.random()
+                torch.rand((), generator=generator)  # which __init__ has as an argument
             if fails:
                 raise NotImplementedError("not today")
             return original(*args, **kwargs)

@@ -224,6 +224,33 @@ def test_a_stream_that_is_closed_from_the_beginning(closed, how, tmp_path):
     assert [text.removesuffix("at exit\n") for text in files] == ["mine"] * 3
 
 
+ON_DISK = """
+import dgl, numpy, torch
+numpy.save("x.npy", numpy.ones((100, 64), "float32"))
+graph = dgl.rand_graph(100, 600)
+graph.ndata["feat"] = torch.from_numpy(numpy.load("x.npy", mmap_mode="r+"))
+sampler = dgl.dataloading.NeighborSampler([3], prefetch_node_feats=["feat"])
+for batch in dgl.dataloading.DataLoader(graph, torch.arange(100), sampler, batch_size=25):
+    pass
+"""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environment", "why"),
+    [
+        ([], {"NUMBA_DISABLE_JIT": "1"}, "PaGraphError: NUMBA_DISABLE_JIT must be 0"),
+        (["--memory", "1KiB"], {}, "memory must be at least"),
+    ],
+)
+def test_what_stops_only_us_stops_no_script(tmp_path, arguments, environment, why):
+    pytest.importorskip("pagraph.dgl")
+    told = run(tmp_path, *arguments, "script.py", text=ON_DISK, **environment)
+    assert told.returncode == 0, told.stderr
+    assert f"keeps its own loader: {why}" in told.stderr
+    (line,) = told.numbers["lines"]
+    assert (line["ran"], line["batches"]) == ("their own", 4)
+
+
 def test_a_script_whose_parent_ignores_the_ends_of_children(tmp_path):
     (tmp_path / "script.py").write_text("")
     command = f"trap '' CHLD; exec {sys.executable} -m pagraph run script.py"
