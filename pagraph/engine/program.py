@@ -22,7 +22,6 @@ from ..errors import PipelineError
 from ..features.gpu.reachable import MOST_PARTS
 from ..features.padding import Padding
 from ..sampling.gpu.state import DAMAGED, lengths, words_of
-from ..system.threads import try_lock
 from ..system.units import bytes_text
 from .envelope import batch_bytes
 from .recording import DeviceFront, Front, Lane, Recording, SentFront, Wanted, sent_plan
@@ -297,7 +296,9 @@ class DeviceProgram:
         accelerator = self._accelerator
         has_lock: list[bool] = []
         try:
-            if not try_lock(self._lock, has_lock):
+            # `try_lock` without its call, one for each batch.
+            has_lock.extend(filter(None, map(self._lock.acquire, (False,))))
+            if not has_lock:
                 return None
             now = self._now()
             if now is None:

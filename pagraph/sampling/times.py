@@ -41,8 +41,8 @@ def widened(name: str, times: Tensor) -> Tensor:
     Raises:
         ValueError: An integer is 2**63 or more, or a float is so large that its dtype rounds.
     """
-    check_unrounded(name, times)
     if times.is_floating_point():
+        check_unrounded(name, times)
         return times.to(torch.float64)
     wide = times.to(torch.int64)
     if times.dtype in _UNSIGNED and len(wide):
@@ -184,16 +184,23 @@ def window_starts(ticks: Tensor, length: float | None, floats: bool) -> Tensor |
         signed = (steps + 2**63) % 2**64 - 2**63
         return torch.where(ticks < MISSING + steps, MISSING, ticks - signed)
     times = _flipped(ticks).view(torch.float64)
-    # Knuth's two-sum gives the rounding error of the difference. If it was rounded up, the limit is
-    # the next number below.
-    taken = torch.full_like(times, -float(min(length, _MOST)))
-    starts = times + taken
-    part = starts - times
-    rounded = (times - (starts - part)) + (taken - part)
+    # If the difference was rounded up, the limit is the next number below.
+    most = min(length, _MOST)
+    starts, rounded = _sum_with_error(times, torch.full_like(times, -float(most)))
+    rest = int(most) - int(float(most)) if isinstance(most, int) else 0
+    if rest:  # an integer above 2**53, which float64 has rounded
+        starts, rounded = _sum_with_error(starts, rounded - rest)
     below = torch.nextafter(starts, torch.full_like(starts, -math.inf))
     starts = torch.where(rounded < 0, below, starts)
     # A length below the resolution of t leaves `starts` at t, which must still be in its window.
     return torch.minimum(_ticks_of_floats(starts), ticks - 1)
+
+
+def _sum_with_error(first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
+    """The sum as float64, and what it lacks of the true one (Knuth's two-sum)."""
+    total = first + second
+    part = total - first
+    return total, (first - (total - part)) + (second - part)
 
 
 class EdgeTimes:

@@ -27,13 +27,17 @@ _DTYPES: dict[torch.dtype, np.dtype[Any]] = {
 _Placed = tuple[Any, int]
 
 
-def _references(placed: _Placed) -> int:
+def _unused_references() -> int:
+    """References to an array that only its tuple has.
+
+    Counted by the very expression of ``BufferPool.take``, since versions of Python differ in
+    what counts as a reference.
+    """
+    placed = np.empty(1), 0
     return getrefcount(placed[0])
 
 
-# Of an array that only its tuple has. Counted as in `take`: what counts as a reference differs
-# between versions of Python.
-_UNUSED = _references((np.empty(1), 0))
+_UNUSED = _unused_references()
 
 
 class BufferPool:
@@ -65,7 +69,18 @@ class BufferPool:
         nbytes = math.prod(shape) * dtype.itemsize
         if nbytes == 0:
             return torch.empty(shape, dtype=dtype, device="cpu")
-        placed = self._unused(nbytes + _ALIGN)
+        arrays = self._arrays
+        placed = None
+        for _ in range(len(arrays)):
+            try:
+                placed = arrays.popleft()
+            except IndexError:  # other threads look at the rest
+                break
+            if getrefcount(placed[0]) > _UNUSED:
+                arrays.append(placed)
+            elif placed[0].nbytes >= nbytes + _ALIGN:
+                break
+            placed = None  # smaller ones are freed
         if placed is None:
             array = np.empty(int(nbytes * _HEADROOM) + _ALIGN, dtype=np.uint8)
             placed = array, -array.ctypes.data % _ALIGN
@@ -77,25 +92,8 @@ class BufferPool:
             tensor = torch.from_numpy(np.ndarray(shape, numpys, array, begin))
         else:
             tensor = torch.from_numpy(array[begin : begin + nbytes]).view(dtype).view(shape)
-        self._arrays.append(placed)
+        arrays.append(placed)
         return tensor
-
-    def _unused(self, nbytes: int) -> _Placed | None:
-        """An array of at least ``nbytes`` bytes that nobody uses, taken out; None if there is none.
-
-        Smaller ones found on the way are freed.
-        """
-        arrays = self._arrays
-        for _ in range(len(arrays)):
-            try:
-                placed = arrays.popleft()
-            except IndexError:  # other threads look at the rest
-                break
-            if _references(placed) > _UNUSED:
-                arrays.append(placed)
-            elif placed[0].nbytes >= nbytes:
-                return placed
-        return None
 
     def take_many(self, *specs: tuple[tuple[int, ...], torch.dtype]) -> list[Tensor]:
         """Several tensors in one buffer, which is returned when all of them are gone."""
