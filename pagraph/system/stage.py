@@ -297,7 +297,7 @@ class _Shared(Generic[S, T]):
     """State shared by the threads of a stage and its reader.
 
     A signal's handler may raise in the reader between any two calls. So the reader waits only in C:
-    it takes a lock by ``with`` over one that is C, and waits at a ``SimpleQueue``. Entering a
+    it takes a plain lock by ``with``, and waits at a ``SimpleQueue``. Entering a
     ``Condition`` is Python: Ctrl-C after its lock was acquired, and before the block began, could
     leave the lock held forever. A token that Ctrl-C loses does no harm, as the stage then closes.
 
