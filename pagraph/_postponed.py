@@ -6,13 +6,11 @@ import _thread
 import contextlib
 import gc
 import signal
-import sys
 import threading
 import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
-from types import FrameType
 from typing import Any
 
 
@@ -93,19 +91,14 @@ def _finalizing(work: Callable[[], object], key: object) -> Generator[None, obje
 
 
 def interrupt_later() -> None:
-    """Interrupt the main thread once it has left the calling function, a finaliser."""
-    _thread.start_new_thread(_interrupt_after, (sys._getframe(1),))
+    """Interrupt the main thread once it has left the finaliser that calls this."""
+    _thread.start_new_thread(_interrupt, ())
 
 
-def _interrupt_after(callback: FrameType) -> None:
-    """Interrupt the main thread once it has left a function."""
-    main = threading.main_thread().ident
-    while callback in _frames_of(sys._current_frames().get(main or 0)):
-        time.sleep(0.001)
-    _thread.interrupt_main()
-
-
-def _frames_of(frame: FrameType | None) -> Iterator[FrameType]:
-    while frame is not None:
-        yield frame
-        frame = frame.f_back
+def _interrupt() -> None:
+    # A finaliser's last instructions take microseconds, and there is no way to see their end.
+    time.sleep(0.02)
+    # Of the default action the process would die.
+    if callable(signal.getsignal(signal.SIGINT)):
+        # A signal, so that a call that blocks in the main thread is broken off, too.
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)

@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
@@ -161,7 +161,7 @@ KINDS = ("core", "dgl", "pyg", "pyg links")
 
 def trial(case: Case) -> None:
     rounds, part = divmod(case.number, ROUNDS["interrupts"])
-    every = attacks(graph_of(case.samples), rounds)[part :: ROUNDS["interrupts"]]
+    every = attacks(case.samples, rounds)[part :: ROUNDS["interrupts"]]
     came = 0
     for attack, place, passed in every:
         case.done.append(f"{attack}: {name_of(place)} after {passed} visits")
@@ -170,8 +170,10 @@ def trial(case: Case) -> None:
     case.figures = {"places": len(every), "interrupts": came}
 
 
-def attacks(graph: Any, rounds: int) -> list[tuple[Attack, Place, int]]:
+@cache
+def attacks(samples: Path, rounds: int) -> list[tuple[Attack, Place, int]]:
     """Each place once, with a loader that visits it, in a random order."""
+    graph = graph_of(samples)
     ways = [Attack(kind, options, graph) for options in OPTIONS for kind in KINDS]
     visitors: dict[Place, list[Attack]] = {}
     for attack in ways:
