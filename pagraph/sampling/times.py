@@ -189,7 +189,8 @@ def window_starts(ticks: Tensor, length: float | None, floats: bool) -> Tensor |
     starts, rounded = _sum_with_error(times, torch.full_like(times, -float(most)))
     rest = int(most) - int(float(most)) if isinstance(most, int) else 0
     if rest:  # an integer above 2**53, which float64 has rounded
-        starts, rounded = _sum_with_error(starts, rounded - rest)
+        exact, rounded = _sum_with_error(starts, rounded - rest)
+        starts = torch.where(torch.isinf(starts), starts, exact)
     below = torch.nextafter(starts, torch.full_like(starts, -math.inf))
     starts = torch.where(rounded < 0, below, starts)
     # A length below the resolution of t leaves `starts` at t, which must still be in its window.
