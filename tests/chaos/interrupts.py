@@ -51,10 +51,12 @@ class Interrupter:
         self.visits: Counter[Place] = Counter()
         self.has_raised = False
         self._at = at
+        # Kept here, too: they are switched off while they run.
+        self._tracers = self._traced, self._profiled
 
     def __enter__(self) -> Interrupter:
-        sys.settrace(self._traced)
-        sys.setprofile(self._profiled)
+        sys.settrace(self._tracers[0])
+        sys.setprofile(self._tracers[1])
         return self
 
     def __exit__(self, *error: object) -> None:
