@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Hashable
 from sys import getrefcount
 from typing import Any
@@ -13,6 +12,7 @@ import torch
 from torch import Tensor
 
 from .checks import as_integer
+from .threads import fork_lock
 
 # Batches differ a little in size: without headroom many buffers would just miss the next one.
 _HEADROOM = 1.125
@@ -33,8 +33,8 @@ def _unused_references() -> int:
     Counted by the very expression of ``BufferPool.take``, since versions of Python differ in
     what counts as a reference.
     """
-    placed = np.empty(1), 0
-    return getrefcount(placed[0])
+    arrays = [(np.empty(1), 0)]
+    return getrefcount(arrays[0][0])
 
 
 _UNUSED = _unused_references()
@@ -60,9 +60,10 @@ class BufferPool:
     """
 
     def __init__(self, most: int) -> None:
-        # Each with the place of its first cache line. The oldest loan first, which is the likeliest
-        # to be back.
-        self._arrays: deque[_Placed] = deque(maxlen=as_integer("most", most, least=0))
+        self._most = as_integer("most", most, least=0)
+        # Each with the place of its first cache line; the latest loan last.
+        self._arrays: list[_Placed] = []
+        self._lock = fork_lock()
 
     def take(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
         """An uninitialised contiguous CPU tensor, aligned to a cache line; thread-safe."""
@@ -70,21 +71,21 @@ class BufferPool:
         if nbytes == 0:
             return torch.empty(shape, dtype=dtype, device="cpu")
         arrays = self._arrays
-        placed = None
-        for _ in range(len(arrays)):
-            try:
-                placed = arrays.popleft()
-            except IndexError:  # other threads look at the rest
-                break
-            if getrefcount(placed[0]) > _UNUSED:
-                arrays.append(placed)
-            elif placed[0].nbytes >= nbytes + _ALIGN:
-                break
-            placed = None  # smaller ones are freed
-        if placed is None:
-            array = np.empty(int(nbytes * _HEADROOM) + _ALIGN, dtype=np.uint8)
-            placed = array, -array.ctypes.data % _ALIGN
-        array, begin = placed
+        with self._lock:
+            # The latest loan first: a processor's cache may still hold it. The oldest first made
+            # batches of 1024 seeds up to a quarter slower.
+            for place in range(len(arrays) - 1, -1, -1):
+                if getrefcount(arrays[place][0]) > _UNUSED:
+                    continue
+                placed = arrays.pop(place)
+                if placed[0].nbytes >= nbytes + _ALIGN:
+                    break  # smaller ones are freed
+            else:
+                array = np.empty(int(nbytes * _HEADROOM) + _ALIGN, dtype=np.uint8)
+                placed = array, -array.ctypes.data % _ALIGN
+            array, begin = placed
+            arrays.append(placed)
+            del arrays[: max(0, len(arrays) - self._most)]
         # NumPy's shapes and dtypes, where it has them: each view of torch's lets go of the
         # interpreter, and two of them were most of this function.
         numpys = _DTYPES.get(dtype)
@@ -92,7 +93,6 @@ class BufferPool:
             tensor = torch.from_numpy(np.ndarray(shape, numpys, array, begin))
         else:
             tensor = torch.from_numpy(array[begin : begin + nbytes]).view(dtype).view(shape)
-        arrays.append(placed)
         return tensor
 
     def take_many(self, *specs: tuple[tuple[int, ...], torch.dtype]) -> list[Tensor]:
