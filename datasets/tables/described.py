@@ -289,13 +289,14 @@ class _Source:
                 sources[key] = source
         ids = {}
         for key in keys:
-            _printable(value.get(key), where) if key in value else take(value, key, str, where)
+            given_key = value[key] if key in value else take(value, key, str, where)
+            column = _printable(given_key, where)
             # A column may be an id, whose text counts, and a field.
-            alias = f"{value[key]}"
+            alias = column
             while alias.lower() in {known.lower() for known in sources}:
                 alias += "_"
             ids[key] = alias
-            sources[alias] = value[key]
+            sources[alias] = column
         for source in sources.values():
             _printable(source, where)
         twice = alike(sources)

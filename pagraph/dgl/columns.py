@@ -199,6 +199,10 @@ def awaited(value: Any) -> Any:
 
 def edge_column(graph: Any, etype: EdgeType, name: str) -> Tensor | None:
     """A column of edges; None: there is none of that name."""
-    frame = frame_of(graph, "edge", etype)
+    return column_of(frame_of(graph, "edge", etype), name)
+
+
+def column_of(frame: Any, name: str) -> Tensor | None:
+    """A column of a frame; None: there is none of that name."""
     values: Tensor | None = frame[name] if name in frame._columns else None
     return values

@@ -15,7 +15,7 @@ from ..engine.block_source import tensors_of
 from ..engine.steps import Renewal, Sampled
 from ..features.field import Read
 from .blocks import BlockBuilder
-from .columns import Columns
+from .columns import Columns, column_of
 from .convert import core_graph, core_graph_both_ways, mark_name
 from .deferred import gather_others, map_leaves, moved
 from .graphbolt import import_dgl
@@ -103,9 +103,7 @@ class Structure(NamedTuple):
 
 def _column(frames: Mapping[EdgeType, Any], etype: EdgeType, name: str) -> Tensor | None:
     """A column of edges, for the kernels; None: there is none of that name."""
-    frame = frames[etype]
-    values: Tensor | None = frame[name] if name in frame._columns else None
-    return values
+    return column_of(frames[etype], name)
 
 
 class NativeSource:

@@ -43,10 +43,13 @@ def is_about_data(error: BaseException) -> bool:
     """
     if isinstance(error, NotImplementedError | AssertionError):
         return False
-    trace = list(traceback.walk_tb(error.__traceback__))
-    if not trace:
+    trace = error.__traceback__
+    if trace is None:
         return False
-    places = [(str(frame.f_globals.get("__name__")), frame.f_code.co_name) for frame, _ in trace]
+    places = [
+        (str(frame.f_globals.get("__name__")), frame.f_code.co_name)
+        for frame, _ in traceback.walk_tb(trace)
+    ]
     module, function = places[-1]
     if module == "pagraph.system.checks":
         is_checked = isinstance(error, ValueError) and any(
@@ -55,15 +58,10 @@ def is_about_data(error: BaseException) -> bool:
     else:
         names = _CHECKS.get(module)
         is_checked = names is not None and (not names or function in names)
-    return is_checked and _raises(error)
-
-
-def _raises(error: BaseException) -> bool:
-    """Whether the innermost frame, which is of Python code, is at a ``raise``."""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
+    if not is_checked:
+        return False
+    while trace.tb_next is not None:
         trace = trace.tb_next
-    assert trace is not None
     return dis.opname[trace.tb_frame.f_code.co_code[trace.tb_lasti]] == "RAISE_VARARGS"
 
 

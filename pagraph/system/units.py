@@ -98,23 +98,16 @@ def escaped(text: str) -> str:
     )
 
 
+_TURNING = frozenset(["LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"])
+"""Classes of the characters that turn the direction of a text."""
+
+
 def _controls(character: str) -> bool:
     """Whether it moves a cursor, turns the direction of a line, or is no character.
 
     Joiners of emoji and of Persian words are format characters, too, and stay.
     """
-    turns = bidirectional(character) in (
-        "LRE",
-        "RLE",
-        "LRO",
-        "RLO",
-        "PDF",
-        "LRI",
-        "RLI",
-        "FSI",
-        "PDI",
-    )
-    return turns or category(character) in ("Cc", "Cs")
+    return bidirectional(character) in _TURNING or category(character) in ("Cc", "Cs")
 
 
 def printable(text: str) -> str:
