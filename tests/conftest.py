@@ -203,6 +203,16 @@ def unsynced():
         yield
 
 
+@pytest.fixture(autouse=True)
+def no_file_was_written():
+    """Forgets which open files a test has written to: from then on a process makes more calls a
+    batch, which other tests count."""
+    yield
+    watched = sys.modules.get("pagraph.graph.watched")
+    if watched is not None:
+        watched.written_files.clear()
+
+
 @pytest.fixture
 def no_threads_left():
     """Fails if the test leaves a thread of a loader behind."""
