@@ -204,7 +204,7 @@ def unsynced():
 
 
 @pytest.fixture(autouse=True)
-def no_file_was_written():
+def forget_written_files():
     """Forgets which open files a test has written to: from then on a process makes more calls a
     batch, which other tests count."""
     yield

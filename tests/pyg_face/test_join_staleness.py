@@ -10,6 +10,7 @@ import weakref
 import numpy as np
 import pytest
 import torch
+from fresh_processes import HANGING
 from joined_batches import assert_same, edges_of, expected_of, hetero_of, recording
 from torch_geometric.data import Data
 
@@ -225,7 +226,7 @@ def test_an_error_that_has_gone_by_the_time_of_delivery_is_none():
     loader = recording(data, batch_size=4)
     data.late = torch.arange(N)
     batches = iter(loader)
-    assert begun.wait(300)
+    assert begun.wait(HANGING)
     for batch in batches:
         assert_same(batch, expected_of(loader, batch))
 
@@ -246,7 +247,7 @@ def test_no_memory_is_said_at_once():
     loader = NeighborLoader(data, [3], batch_size=4, num_workers=1, prefetch=1)
     data.greedy = True
     batches = iter(loader)
-    assert begun.wait(300)
+    assert begun.wait(HANGING)
     with pytest.raises(MemoryError, match="too large"):
         list(batches)
 
