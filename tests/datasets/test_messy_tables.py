@@ -106,7 +106,11 @@ TABLES = {
 }
 
 
-@pytest.fixture(params=TABLES)
+# So many columns take 4 to 31 s of CPU time, the other tables less than one.
+LARGE = {"200 columns": pytest.mark.many}
+
+
+@pytest.fixture(params=[pytest.param(name, marks=LARGE.get(name, ())) for name in TABLES])
 def messy(request):
     text, unfit = TABLES[request.param]
     return text, unfit
