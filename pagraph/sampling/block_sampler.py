@@ -6,65 +6,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypedDict, overload
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from ..graph.minibatch import HeteroBlock, HeteroMiniBatch, MiniBatch, Relation
-from ..system.arrays import Array
+from ..graph.minibatch import HeteroMiniBatch, MiniBatch
 from .edge_values import EdgeField
-from .hop import HopEdges
-from .sampler import BatchRun, FanoutHops, FanoutSampler, HopSampler, MiniBatchSampler, id_dtype_of
-from .uniform_batch import sample_at_once
+from .excluded import ExcludedEdges
+from .sampler import FanoutSampler, HopSampler, MiniBatchSampler
+from .whole_batch import sample_batch
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from ..graph.graph import EdgeType, Graph
     from ..system.buffers import BufferPools
-
-
-class ExcludedEdges:
-    """A set of edges of one edge type, by position in its CSC.
-
-    Args:
-        positions: Shape ``(n,)``; repeats are allowed.
-    """
-
-    def __init__(self, positions: Tensor) -> None:
-        from .kernels import edges as _excluded
-
-        values: Array = positions.numpy()
-        bits = max(6, (2 * len(values)).bit_length())
-        self._table = np.full(1 << bits, -1, dtype=np.int64)
-        # 16 bits per slot, 32 to 64 per edge: 16 KiB for 1000 edges and their reverse edges, which
-        # stay in the L1 cache.
-        self._marks = np.zeros(1 << (bits + 1), dtype=np.uint8)
-        self._shifts = np.uint64(64 - bits), np.uint64(64 - bits - 4)
-        self._count = len(values)
-        _excluded.insert(values, self._table, self._shifts[0], self._marks, self._shifts[1])
-
-    def drop_from(self, edges: HopEdges) -> HopEdges:
-        """The edges without excluded ones, in order; changes their arrays in place."""
-        from .kernels import edges as _excluded
-
-        if self._count == 0 or len(edges.positions) == 0:
-            return edges
-        weights = np.empty(0, dtype=np.float32) if edges.weights is None else edges.weights.numpy()
-        arrays = edges.indptr.numpy(), edges.positions.numpy(), weights
-        kept = int(
-            _excluded.drop(*arrays, self._table, self._shifts[0], self._marks, self._shifts[1])
-        )
-        weights_left = None if edges.weights is None else edges.weights[:kept]
-        return HopEdges(edges.indptr, edges.indices[:kept], edges.positions[:kept], weights_left)
-
-    def left_of(self, positions: Tensor) -> Tensor:
-        """Indices of the positions that are not excluded, ascending, int64."""
-        from .kernels import edges as _excluded
-
-        places = np.empty(len(positions), dtype=np.int64)
-        arrays = self._table, self._shifts[0], self._marks, self._shifts[1], places
-        return torch.from_numpy(places[: int(_excluded.left(positions.numpy(), *arrays))])
 
 
 class SampleOptions(TypedDict, total=False):
@@ -125,13 +80,12 @@ class BlockSampler(HopSampler):
             IndexError: A seed is outside ``[0, num_nodes)`` of its type.
             FormatError: The graph's arrays point outside the graph (a damaged file).
         """
-        if not exclude:
-            whole: MiniBatch | HeteroMiniBatch | None
-            whole = sample_at_once(self, graph, seeds, key, dtype, pools, field)
-            if whole is not None:
-                return whole
-        batch = _BlockRun(self, graph, seeds, key, dtype, pools, field).blocks(exclude or {})
-        return batch if isinstance(seeds, Mapping) else batch.only()
+        batch: MiniBatch | HeteroMiniBatch
+        batch = sample_batch(self, graph, seeds, key, dtype, pools, field, exclude)
+        # Of a graph with several types.
+        if isinstance(batch, HeteroMiniBatch) and isinstance(seeds, Tensor):
+            return batch.only()
+        return batch
 
 
 def foreign_sampler(sampler: Any, here: str) -> str | None:
@@ -166,51 +120,6 @@ def foreign_sampler(sampler: Any, here: str) -> str | None:
         "this one makes no blocks; its batches come from pagraph.pyg.NeighborLoader or its own "
         "sample()"
     )
-
-
-class _BlockRun(BatchRun):
-    """A batch of blocks while it is sampled hop by hop."""
-
-    def blocks(self, exclude: Mapping[EdgeType, ExcludedEdges]) -> HeteroMiniBatch:
-        """Sample all hops, and make their blocks."""
-        graph = self.graph
-        id_dtype = id_dtype_of(self.graph)
-        for ntype, table in self.tables.items():
-            table.reset(self.seeds.get(ntype), graph.num_nodes_of(ntype), id_dtype)
-        counts = [self.counts()]
-        hops: list[dict[EdgeType, HopEdges]] = []
-        for number in range(self.sampler.num_hops):
-            hops.append(self._hop(number, counts[-1], exclude))
-            counts.append(self.counts())
-        nodes = self.kept_nodes()
-        blocks = [
-            HeteroBlock(
-                {
-                    etype: Relation(e.indptr, e.indices, e.positions, e.weights)
-                    for etype, e in hop.items()
-                },
-                {ntype: ids[: after[ntype]] for ntype, ids in nodes.items()},
-                before,
-            )
-            for hop, before, after in zip(hops, counts, counts[1:], strict=False)
-        ]
-        return HeteroMiniBatch(dict(self.seeds), blocks[::-1], nodes)
-
-    def _hop(
-        self, number: int, known: Mapping[str, int], exclude: Mapping[EdgeType, ExcludedEdges]
-    ) -> dict[EdgeType, HopEdges]:
-        """Sample one hop along every edge type, from the vertices known before it."""
-        drawn = {}
-        for index, etype in enumerate(self.graph.edge_types):
-            frontier = self.tables[etype[2]].nodes[: known[etype[2]]]
-            hop = self.hop(number, index, frontier, self.dtype, self.pools(("hop", number, index)))
-            edges = self.sampler.pick(self.graph, hop, number, etype, self.field)
-            excluded = exclude.get(etype)
-            if excluded is not None and len(frontier):
-                edges = excluded.drop_from(edges)
-            self.tables[etype[0]].relabel(self.read_sources(hop, edges), edges.indices.numpy())
-            drawn[etype] = edges
-        return drawn
 
 
 @dataclass(frozen=True)
@@ -256,8 +165,3 @@ class NeighborSampler(FanoutSampler, BlockSampler):
 
     def __post_init__(self) -> None:
         self.check_fanouts()
-
-    def fanout_hops(self, graph: Graph) -> FanoutHops | None:
-        """See :meth:`HopSampler.fanout_hops`; None for a subclass, which may pick in another
-        way."""
-        return FanoutHops.of(self, graph) if type(self) is NeighborSampler else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -11,37 +11,34 @@ import numpy as np
 import torch
 
 from ..graph.minibatch import SampledEdges, Subgraph
-from ..seeds.keys import derive_key
-from ..system.arrays import Float64Array, Int64Array
-from ..system.buffers import BufferPools
+from ..system.arrays import Int64Array
 from ..system.checks import as_integer
-from .edge_values import EdgeField
-from .hop import HopMemory, Scratch, raise_reported, set_slots
-from .induced import induced_edges, known_edges
-from .pickers import UniformPicker
-from .sampler import (
-    MOST_SMALL_FANOUT,
-    BatchRun,
-    HopSampler,
-    check_per_hop,
-    edge_ends,
-    id_dtype_of,
-    seeds_by_type,
-)
-from .uniform_batch import (
+from .hop import Scratch, raise_reported, set_slots
+from .induced import induced_batch
+from .plan import MOST_SMALL_FANOUT, check_dtype, edge_ends, edges_for_kernels
+from .report import (
+    ASK_OFFSETS,
+    BYTES,
+    EDGE,
+    EDGE_TYPE,
     FRESH,
-    MOST_EDGES,
-    KernelEdges,
-    can_hold,
-    edges_for_kernels,
-    rounded_up,
+    FULL,
+    HOP,
+    PHASE,
+    REPORT,
+    ROW,
+    STATUS,
 )
+from .sampler import HopSampler, check_per_hop, seeds_by_type
+from .whole_batch import NEW_MEMORY, rounded_up
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from ..graph.csc import CSC
     from ..graph.graph import EdgeType, Graph
-    from .hop import Picker, VertexTable
+    from ..system.buffers import BufferPools
+    from .plan import KernelEdges
 
 MOST_NEIGHBORS = 50
 """Maximum in-neighbours to which a vertex gives shares; a hub's many would fill the budget with
@@ -114,10 +111,6 @@ class HGTSampler(HopSampler):
             )
         return size[node_type]
 
-    def picker(self, graph: Graph, hop: int, edge_type: EdgeType, field: EdgeField) -> Picker:
-        """Picks the edges along which a vertex gives shares."""
-        return UniformPicker(MOST_NEIGHBORS)
-
     def sample(
         self,
         graph: Graph,
@@ -133,10 +126,7 @@ class HGTSampler(HopSampler):
             KeyError: A hop's sizes do not name a vertex type, or the graph does not have a type of
                 the seeds.
         """
-        batch = _sampled_at_once(self, graph, seeds, key, dtype, pools)
-        if batch is not None:
-            return batch
-        return _HopByHop(self, graph, seeds, key, dtype, pools, None).subgraph()
+        return _sampled(self, graph, seeds, key, dtype, pools)
 
     def shape(self, graph: Graph) -> _Shape:
         """The sizes as kernels take them; cached by a graph's types, as each batch needs them."""
@@ -149,7 +139,7 @@ class HGTSampler(HopSampler):
                 np.array(sizes, dtype=np.int64).reshape(len(hops), len(node_types)),
                 edge_ends(graph),
                 (MOST_NEIGHBORS, self.most_edges or 0),
-                set_slots(max(MOST_NEIGHBORS, self.most_edges or 0)),
+                set_slots(max(MOST_NEIGHBORS, min(self.most_edges or 0, MOST_SMALL_FANOUT))),
             )
         return shape
 
@@ -174,6 +164,11 @@ class _Shape:
     ends: Int64Array
     fanouts: tuple[int, int]
     set_size: int
+
+    def up_to(self, longest: int) -> _Shape:
+        """This shape for a graph whose longest row has that many edges."""
+        fanouts = self.fanouts[0], min(self.fanouts[1], longest)
+        return replace(self, fanouts=fanouts, set_size=set_slots(max(fanouts)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -234,88 +229,100 @@ class _ScratchSizes:
         )
 
 
-def _sampled_at_once(
+def _sampled(
     sampler: HGTSampler,
     graph: Graph,
     seeds: Tensor | Mapping[str, Tensor],
     key: int,
     dtype: torch.dtype | None,
     pools: BufferPools | None,
-) -> Subgraph | None:
-    """Sample a batch in one kernel call; None if it may be huge, or if edges are on disk or have
-    several id dtypes."""
+) -> Subgraph:
+    """Sample a batch; see :meth:`HGTSampler.sample`."""
+    from .kernels import hgt
+
     given = seeds_by_type(graph, seeds)
     dtype = dtype or next((ids.dtype for ids in given.values()), torch.int64)
-    edges = edges_for_kernels(sampler, graph)
+    check_dtype(dtype, graph.types.sizes)
+    edges = edges_for_kernels(sampler.edge_dir, graph)
     node_types, edge_types, limits = graph.types
-    if edges is None or not can_hold(dtype, limits):
-        return None
     shape = sampler.shape(graph)
+    if shape.fanouts[1] > MOST_SMALL_FANOUT:
+        shape = shape.up_to(max(map(_longest_row, edges.owners), default=0))
     counts = [len(given[t]) if t in given else 0 for t in node_types]
     room = _ScratchSizes.of(shape, rounded_up(tuple(counts)), limits)
-    if room.edges > MOST_EDGES or max(shape.fanouts) > MOST_SMALL_FANOUT:
-        return None
 
-    from .kernels import batch, hgt
-
-    scratch = Scratch.of_this_thread()
+    scratch = Scratch.for_batch()
     num_types = len(node_types)
     nodes = scratch.array("hgt nodes", int(room.spans[-1, 0]), edges.like.dtype)
     for place, ntype in enumerate(node_types):
         if ntype in given:
             begin = room.spans[place, 0]
             nodes[begin : begin + counts[place]] = given[ntype].numpy()
-    edges_at = batch.REPORT + (len(shape.sizes) + 1) * num_types
+    edges_at = REPORT + (len(shape.sizes) + 1) * num_types
     parts_at = edges_at + len(edge_types)
     report = scratch.array("hgt report", parts_at + num_types + 2 * len(edge_types), np.int64)
-    report[batch.REPORT : batch.REPORT + num_types] = counts
+    report[REPORT : REPORT + num_types] = counts
+    report[PHASE] = FRESH
     drawn = _draw(scratch, shape, room, edges, dtype, key, nodes, report)
     found: list[int] = report.tolist()
-    if found[0]:
+    if found[STATUS]:
         raise_reported(found, shape.ends, limits)
 
-    nbytes = -(-found[3] // 8) * 8  # whole int64 words
-    pool = FRESH if pools is None else pools("batch")
+    hop_ends = {}
+    known = {}
+    for place, ntype in enumerate(node_types):
+        hop_ends[ntype] = found[REPORT + place : edges_at : num_types]
+        begin = room.spans[place, 0]
+        known[ntype] = nodes[begin : begin + hop_ends[ntype][-1]]
+    if sampler.most_edges is None:
+        return induced_batch(graph, given, known, hop_ends, dtype, pools)
+
+    nbytes = -(-found[BYTES] // 8) * 8  # whole int64 words
+    pool = NEW_MEMORY if pools is None else pools("batch")
     whole = pool.take((nbytes,), torch.uint8)
     ids = whole.view(dtype)
     longs = whole.view(torch.int64)
     out = ids.numpy(), longs.numpy()
     hops = len(shape.sizes)
-    hgt.put(edges.csc, edges.like_ids, shape.ends, room.spans, hops, nodes, *drawn, report, *out)
+    if edges.on_disk:
+        _ask_for_ids(edges, found[edges_at:parts_at], drawn[0])
+    hgt.put(
+        edges.csc,
+        edges.like_ids,
+        edges.narrow,
+        shape.ends,
+        room.spans,
+        hops,
+        nodes,
+        *drawn,
+        report,
+        *out,
+    )
 
     input_nodes = {}
-    hop_ends = {}
     for place, ntype in enumerate(node_types):
-        hop_ends[ntype] = found[batch.REPORT + place : edges_at : num_types]
         begin = found[parts_at + place]
         input_nodes[ntype] = ids[begin : begin + hop_ends[ntype][-1]]
     made: dict[EdgeType, SampledEdges] = {}
-    if sampler.most_edges is None:
-        made = _all_edges(graph, room, nodes, hop_ends, dtype, pools)
-    else:
-        for place, etype in enumerate(edge_types):
-            total = found[edges_at + place]
-            both, edge_ids = found[parts_at + num_types + 2 * place :][:2]
-            edge_index = ids[both : both + 2 * total].view(2, total)
-            made[etype] = SampledEdges(edge_index, longs[edge_ids : edge_ids + total], [0])
+    for place, etype in enumerate(edge_types):
+        total = found[edges_at + place]
+        both, edge_ids = found[parts_at + num_types + 2 * place :][:2]
+        edge_index = ids[both : both + 2 * total].view(2, total)
+        made[etype] = SampledEdges(edge_index, longs[edge_ids : edge_ids + total], [0])
     return Subgraph(dict(given), input_nodes, made, hop_ends)
 
 
-def _all_edges(
-    graph: Graph,
-    room: _ScratchSizes,
-    nodes: Any,
-    hop_ends: Mapping[str, Sequence[int]],
-    dtype: torch.dtype,
-    pools: BufferPools | None,
-) -> dict[EdgeType, SampledEdges]:
-    """All edges among a batch's vertices, which are in scratch memory."""
-    known = {}
-    for place, ntype in enumerate(graph.types.nodes):
-        begin = room.spans[place, 0]
-        known[ntype] = nodes[begin : begin + hop_ends[ntype][-1]]
-    pools = pools if pools is not None else BufferPools(batches=0)
-    return {etype: induced_edges(graph, etype, known, dtype, pools) for etype in graph.types.edges}
+def _longest_row(csc: CSC) -> int:
+    return int(torch.diff(csc.indptr).max()) if csc.num_dst else 0
+
+
+def _ask_for_ids(edges: KernelEdges, counts: list[int], positions: Any) -> None:
+    """Ask for the pages of the ids of all edges, of which each type has one of ``counts``."""
+    begin = 0
+    for csc, count in zip(edges.owners, counts, strict=True):
+        if csc.pages is not None:
+            csc.pages.need_ids(positions[begin : begin + count])
+        begin += count
 
 
 def _draw(
@@ -334,7 +341,7 @@ def _draw(
     num_types = len(room.spans) - 1
     like = edges.like
     num_seen = int(room.spans[-1, 1])
-    positions = scratch.array("hgt positions", room.edges, like.dtype)
+    positions = scratch.array("hgt positions", room.edges + 1, like.dtype)
     places = scratch.array("hgt places", room.edges, np.int32)
     kept = scratch.array("hgt kept", room.kept, np.int64)
     # Several arrays from one: each look-up is a call, and calls take most of a batch's host time.
@@ -359,8 +366,8 @@ def _draw(
         positions,
         places,
     )
-    hgt.draw(
-        (edges.csc, like),
+    given = (
+        (edges.csc, like, edges.narrow),
         (shape.ends, room.spans, shape.sizes, shape.fanouts),
         dtype.itemsize,
         np.uint64(key % 2**64),
@@ -373,106 +380,22 @@ def _draw(
         counts[room.seen + num_types :],
         report,
     )
+    scratch.in_use = edges.on_disk
+    hgt.draw(*given)
+    while report[STATUS] > FULL:
+        pages = edges.owners[report[EDGE_TYPE]].pages
+        assert pages is not None
+        begin = report[ROW]
+        count = report[EDGE]
+        if report[STATUS] == ASK_OFFSETS:
+            pages.need_offsets(nodes[begin : begin + count])
+        else:
+            first = 0
+            if report[HOP] == len(shape.sizes):
+                # After the kept edges of the types before.
+                edges_at = REPORT + (len(shape.sizes) + 1) * num_types
+                first = report[edges_at : edges_at + report[EDGE_TYPE]].sum()
+            pages.need_edges(positions[first : first + of_hop[0][2][count]])
+        hgt.draw(*given)
+    scratch.in_use = False
     return positions, places, kept
-
-
-class _Budget:
-    """The shares of one type's vertices; -1 (``TAKEN``) for those in the batch."""
-
-    def __init__(self, seen: VertexTable) -> None:
-        self.seen = seen
-        self._shares: Float64Array = np.full(seen.count, -1.0)
-
-    @property
-    def shares(self) -> Float64Array:
-        """The share of each seen vertex."""
-        if len(self._shares) < self.seen.count:
-            known = self._shares
-            self._shares = np.zeros(2 * self.seen.count)
-            self._shares[: len(known)] = known
-        return self._shares[: self.seen.count]
-
-
-class _HopByHop(BatchRun):
-    """A batch while it is sampled hop by hop."""
-
-    sampler: HGTSampler
-
-    def subgraph(self) -> Subgraph:
-        """Sample all hops, and the edges among their vertices."""
-        # Two tables per type: the batch's vertices, and the seen ones, which got a share. Both
-        # begin with the seeds, which are taken.
-        budgets: dict[str, _Budget] = {}
-        for ntype, table in self.tables.items():
-            seen = self.scratch.table(f"budget {ntype}")
-            for each in (table, seen):
-                each.reset(
-                    self.seeds.get(ntype), self.graph.num_nodes_of(ntype), id_dtype_of(self.graph)
-                )
-            budgets[ntype] = _Budget(seen)
-
-        # A vertex gives shares once, in the hop after the one that drew it.
-        def expand(number: int, begins: Mapping[str, int], known: object) -> None:
-            self._give(number, begins, budgets)
-            for index, ntype in enumerate(self.tables):
-                self._take(number, index, ntype, budgets[ntype])
-
-        ends = self.each_hop(expand)
-        nodes = self.kept_nodes()
-        edges = {
-            etype: self._edges(index, etype) for index, etype in enumerate(self.graph.edge_types)
-        }
-        return Subgraph(dict(self.seeds), nodes, edges, ends)
-
-    def _edges(self, index: int, etype: EdgeType) -> SampledEdges:
-        """The edges of type number ``index`` among the batch's vertices."""
-        from .kernels import hgt
-
-        if self.sampler.most_edges is None:
-            return induced_edges(self.graph, etype, self.nodes, self.dtype, self.pools)
-        frontier = self.tables[etype[2]].nodes
-        nodes, table, shift = self.tables[etype[0]].lookup
-        memory = HopMemory(self.scratch, ("edges", index))
-        # Keyed as the hop after the last one, whose key no other draw has.
-        hop = self.hop(self.sampler.num_hops, index, frontier, torch.int32, memory)
-        drawn = UniformPicker(self.sampler.most_edges).pick(hop)
-        positions = drawn.positions.numpy()
-        places = self.read_sources(hop, drawn)
-        indptr = self.scratch.array("kept", len(frontier) + 1, np.int64)
-        offsets = drawn.indptr.numpy()
-        kept = hgt.keep_known(offsets, places, nodes, table, shift, positions, places, indptr)
-        found = indptr, positions[:kept], places[:kept]
-        return known_edges(hop.csc, etype, found, self.dtype, self.pools)
-
-    def _give(self, number: int, begins: Mapping[str, int], budgets: Mapping[str, _Budget]) -> None:
-        """Add the shares that the previous hop's vertices give."""
-        from .kernels import hgt
-
-        for index, etype in enumerate(self.graph.edge_types):
-            frontier = self.tables[etype[2]].nodes[begins[etype[2]] :]
-            budget = budgets[etype[0]]
-            memory = HopMemory(self.scratch, ("hop", index))
-            hop = self.hop(number, index, frontier, torch.int32, memory)
-            edges = self.sampler.pick(self.graph, hop, number, etype, self.field)
-            places = edges.indices.numpy()
-            budget.seen.relabel(self.read_sources(hop, edges), places)
-            hgt.add_shares(edges.indptr.numpy(), places, budget.shares)
-
-    def _take(self, number: int, index: int, ntype: str, budget: _Budget) -> None:
-        """Draw vertices of type number ``index``."""
-        from .kernels import hgt
-
-        count = budget.seen.count
-        size = self.sampler.size(number, ntype)
-        keys = self.scratch.array("share keys", count, np.float64)
-        places = self.scratch.array("share places", count, np.int64)
-        drawn = self.scratch.array("drawn", min(size, count), budget.seen.nodes.dtype)
-        # Numbered after the edge types, whose numbers key the picks of this hop.
-        key = np.uint64(derive_key(self.key, number, len(self.graph.edge_types) + index))
-        seen = budget.seen.nodes
-        taken = hgt.take_shares(
-            seen, budget.shares, size, key, keys, places, np.empty_like(keys), drawn, 0
-        )
-        self.tables[ntype].relabel(
-            drawn[:taken], self.scratch.array("drawn places", taken, np.int64)
-        )

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ..errors import FormatError
 from ..system.arrays import Array, Int64Array
+from .report import BAD_ROW
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -50,6 +51,8 @@ class Scratch:
         self._places: Array = np.empty(0, dtype=np.int32)
         self.of_batch: Any = None  # arrays of the last batch that was sampled in one call
         self.of_trees: Any = None  # arrays of the last batch of trees
+        self.room = FIRST_ROOM  # room for the edges of batches that may be huge
+        self.in_use = False  # by a batch that is being drawn, or was when an exception came
         self.tree_room = FIRST_ROOM
         self.induced_room = 2**16  # room for edges of an induced subgraph
 
@@ -59,6 +62,17 @@ class Scratch:
         scratch: Scratch | None = getattr(_local, "value", None)
         if scratch is None:
             scratch = _local.value = Scratch()
+        return scratch
+
+    @staticmethod
+    def for_batch() -> Scratch:
+        """The calling thread's scratch; another one from now on if a batch has not given it back:
+        its picker samples, too, or an exception has ended it."""
+        scratch: Scratch | None = getattr(_local, "value", None)
+        if scratch is None or scratch.in_use:
+            room = FIRST_ROOM if scratch is None else scratch.room
+            scratch = _local.value = Scratch()
+            scratch.room = room
         return scratch
 
     def array(self, name: Any, length: int, dtype: Any) -> Array:
@@ -218,8 +232,6 @@ def raise_reported(
         ends: For each edge type, the numbers of its source and destination vertex types.
         num_nodes: Number of the graph's vertices of each type.
     """
-    from .kernels.batch import BAD_ROW
-
     status, vertex, edge_type = report[:3]
     if status == BAD_ROW:
         raise_bad_row(vertex)

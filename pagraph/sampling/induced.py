@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from ..graph.csc import CSC
     from ..graph.graph import EdgeType, Graph
     from ..system.buffers import BufferPool
-    from .block_sampler import BlockSampler, ExcludedEdges, SampleOptions
+    from .block_sampler import BlockSampler, SampleOptions
+    from .excluded import ExcludedEdges
 
 
 def induced_subgraph(
@@ -86,6 +87,35 @@ def induced_subgraph(
         },
         {ntype: [len(ids)] for ntype, ids in known.items()},
     )
+
+
+def induced_batch(
+    graph: Graph,
+    seeds: Mapping[str, Tensor],
+    nodes: Mapping[str, Array],
+    ends: dict[str, list[int]],
+    dtype: torch.dtype,
+    pools: BufferPools | None,
+    edge_dir: str = "in",
+) -> Subgraph:
+    """The subgraph of all edges among the vertices of a batch.
+
+    Args:
+        graph, dtype, pools, edge_dir: See :func:`induced_subgraph`.
+        seeds: The seeds by type.
+        nodes: The vertices of each type; may be in scratch memory.
+        ends: Their numbers before the first hop and after each.
+    """
+    pools = pools if pools is not None else BufferPools(batches=0)
+    input_nodes = {}
+    for ntype, known in nodes.items():
+        input_nodes[ntype] = pools(("nodes", ntype)).take((len(known),), dtype)
+        input_nodes[ntype].numpy()[:] = known
+    edges = {
+        etype: induced_edges(graph, etype, nodes, dtype, pools, edge_dir)
+        for etype in graph.types.edges
+    }
+    return Subgraph(dict(seeds), input_nodes, edges, ends)
 
 
 def induced_edges(

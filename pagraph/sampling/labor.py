@@ -91,6 +91,11 @@ class LaborSampler(FanoutSampler, BlockSampler):
         """See :attr:`HopSampler.weighs_edges`."""
         return self.prob is not None or self.importance_sampling != 0
 
+    @property
+    def kind_of_pick(self) -> str:
+        """See :attr:`HopSampler.kind_of_pick`."""
+        return "caller" if self.weighs_edges else "shared"
+
     def picker(
         self, graph: Graph, hop: int, edge_type: EdgeType, field: EdgeField
     ) -> Picker | None:

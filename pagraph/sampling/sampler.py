@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -12,12 +12,12 @@ import torch
 from torch import Tensor
 
 from ..graph.csc import check_range
-from ..seeds.keys import Renewal, derive_key
-from ..system.buffers import BufferPools
 from ..system.checks import as_flag, as_integer, check_fanout
 from .edge_values import EdgeField, EdgeWeights, KnownFields, edge_weights
-from .hop import SHARES_NONE, EdgeMemory, Hop, HopEdges, Scratch, set_slots
+from .hop import Hop, HopEdges, set_slots
 from .pickers import UniformPicker, WeightedPicker
+from .plan import MOST_SMALL_FANOUT, SamplePlan, edge_ends
+from .report import CALLER
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -87,9 +87,6 @@ def _hashable(value: Any) -> Hashable:
     return value.cache_key if isinstance(value, MiniBatchSampler) else value
 
 
-MOST_SMALL_FANOUT = 2**18  # a set of picks is that large, even where no seed draws
-
-
 def check_per_hop(
     name: str, entries: Any, check: Callable[[Any, int], int], *, least: int = 1
 ) -> tuple[int | dict[EdgeType, int], ...]:
@@ -136,56 +133,16 @@ def of_edge_type(entry: int | Mapping[EdgeType, int], edge_type: EdgeType) -> in
     return entry[edge_type] if isinstance(entry, Mapping) else entry
 
 
-def edge_ends(graph: Graph) -> Any:
-    """Numbers of the source's and the destination's vertex type, shape ``(num_edge_types, 2)``,
-    int64."""
-    node_types, edge_types, _ = graph.types
-    ends = [(node_types.index(src), node_types.index(dst)) for src, _, dst in edge_types]
-    return np.array(ends, dtype=np.int64).reshape(len(ends), 2)
+_DECIDE = ("pick", "picker", "fanout", "weights", "times", "timed_picker", "window")
 
 
-@dataclass(frozen=True, eq=False)
-class FanoutHops:
-    """Fan-outs of all hops and edge types, as the kernels for whole batches take them.
-
-    Attributes:
-        fanouts: Fan-out of each hop and edge type, shape ``(num_hops, num_edge_types)``, int64; the
-            first hop serves the seeds. -1 takes all, if :meth:`of` allows it.
-        ends: See :func:`edge_ends`.
-        replace: Draw with replacement.
-        set_size: Slots of the hash set of one vertex's picks.
-    """
-
-    fanouts: Any
-    ends: Any
-    replace: bool
-    set_size: int
-
-    @classmethod
-    def of(cls, sampler: FanoutSampler, graph: Graph, *, least: int = 0) -> FanoutHops | None:
-        """The hops of a sampler.
-
-        None if a fan-out is below ``least`` (-1 takes all neighbours) or above
-        ``MOST_SMALL_FANOUT``, or if a hop does not name an edge type.
-        """
-        edge_types = graph.types.edges
-        try:
-            fanouts = [
-                [sampler.fanout(hop, etype) for etype in edge_types]
-                for hop in range(sampler.num_hops)
-            ]
-        except KeyError:
-            # Sampling hop by hop raises an error that names the type.
-            return None
-        if not all(least <= fanout <= MOST_SMALL_FANOUT for of_hop in fanouts for fanout in of_hop):
-            return None
-        most = max([1, *(fanout for of_hop in fanouts for fanout in of_hop)])
-        return cls(
-            np.array(fanouts, dtype=np.int64).reshape(len(fanouts), len(edge_types)),
-            edge_ends(graph),
-            sampler.replace,
-            set_slots(most),
-        )
+def _decides_itself(sampler: Any) -> bool:
+    """Whether a user's subclass overrides a method that decides about picks."""
+    for name in _DECIDE:
+        owners = [kind.__module__ for kind in type(sampler).__mro__ if name in vars(kind)]
+        if name in vars(sampler) or (owners and not owners[0].startswith("pagraph.")):
+            return True
+    return False
 
 
 class HopSampler(MiniBatchSampler):
@@ -253,15 +210,48 @@ class HopSampler(MiniBatchSampler):
         """
         raise NotImplementedError
 
-    def fanout_hops(self, graph: Graph) -> FanoutHops | None:
-        """The hops if one kernel call can draw them all, uniformly or in proportion to ``prob``;
-        else None."""
-        return None
+    @property
+    def kind_of_pick(self) -> str:
+        """How kernels pick: "each" frontier vertex on its own, "shared" random numbers of sources
+        (LABOR), or "caller": by :meth:`pick` alone."""
+        return "caller"
 
     @cached_property
-    def known_hops(self) -> dict[Hashable, FanoutHops | None]:
-        """Cache of :meth:`fanout_hops` by a graph's types, since each batch needs it."""
+    def known_plans(self) -> dict[Hashable, SamplePlan]:
+        """The plans by a graph's types, see :meth:`plan`."""
         return {}
+
+    def plan(self, graph: Graph) -> SamplePlan:
+        """The hops as kernels take them; cached, since each batch needs them."""
+        plan = self.known_plans.get(graph.types)
+        if plan is None:
+            plan = self.known_plans[graph.types] = self._planned(graph)
+        return plan
+
+    def _planned(self, graph: Graph) -> SamplePlan:
+        kind = "caller" if _decides_itself(self) else self.kind_of_pick
+        edge_types = graph.types.edges
+        rows = [
+            [CALLER if kind == "caller" else self._kernel_fanout(hop, t) for t in edge_types]
+            for hop in range(self.num_hops)
+        ]
+        fanouts = np.array(rows, dtype=np.int64).reshape(len(rows), len(edge_types))
+        return SamplePlan(
+            fanouts,
+            edge_ends(graph),
+            self.replace,
+            self.expands_once,
+            self.layer_dependency if kind == "shared" else None,
+            self.weighs_edges or (kind == "caller" and not self.expands_once),
+            set_slots(int(fanouts.max(initial=1))),
+        )
+
+    def _kernel_fanout(self, hop: int, edge_type: EdgeType) -> int:
+        try:
+            fanout = self.fanout(hop, edge_type)
+        except KeyError:
+            return CALLER  # whose error names the type, if a batch reaches it
+        return fanout if fanout <= MOST_SMALL_FANOUT else CALLER
 
     @cached_property
     def known_weights(self) -> KnownFields[Any]:
@@ -333,6 +323,11 @@ class FanoutSampler(HopSampler):
         """Hops from the seeds."""
         return len(self.fanouts)
 
+    @property
+    def kind_of_pick(self) -> str:
+        """See :attr:`HopSampler.kind_of_pick`."""
+        return "each"
+
     def fanout(self, hop: int, edge_type: EdgeType) -> int:
         """Number of neighbours drawn (for LABOR, on average) in hop ``hop`` (0 serves the seeds).
 
@@ -352,124 +347,6 @@ class FanoutSampler(HopSampler):
         if weights is None:
             return UniformPicker(fanout, self.replace)
         return WeightedPicker(fanout, self.replace, weights)
-
-
-class BatchRun:
-    """A batch while it is sampled hop by hop: its checked arguments and its vertex tables.
-
-    Raises:
-        KeyError: The graph does not have a vertex type of the seeds.
-        IndexError: A seed is outside ``[0, num_nodes)`` of its type.
-    """
-
-    def __init__(
-        self,
-        sampler: HopSampler,
-        graph: Graph,
-        seeds: Tensor | Mapping[str, Tensor],
-        key: int,
-        dtype: torch.dtype | None,
-        pools: BufferPools | None,
-        field: EdgeField | None,
-    ) -> None:
-        self.seeds: Mapping[str, Tensor] = seeds_by_type(graph, seeds)
-        self.sampler = sampler
-        self.graph = graph
-        self.key: int = key
-        self._offset = 0
-        self._renewal = SHARES_NONE
-        if sampler.batch_dependency != 1:
-            shared = Renewal.of(key, sampler.batch_dependency)
-            self.key = shared.key
-            self._offset = shared.offset
-            self._renewal = shared.numbers
-        self.dtype: torch.dtype = dtype or next(
-            (ids.dtype for ids in self.seeds.values()), torch.int64
-        )
-        self.pools: BufferPools = pools if pools is not None else BufferPools(batches=0)
-        self.field = field or own_fields(graph)
-        self.scratch: Scratch = Scratch.of_this_thread()
-        types = graph.node_types
-        self.tables = dict(zip(types, self.scratch.tables(len(types)), strict=True))
-
-    @property
-    def nodes(self) -> dict[str, Any]:
-        """The known vertices of each type; valid until more are added."""
-        return {ntype: table.nodes for ntype, table in self.tables.items()}
-
-    def counts(self) -> dict[str, int]:
-        """Number of known vertices of each type."""
-        return {ntype: table.count for ntype, table in self.tables.items()}
-
-    def kept_nodes(self) -> dict[str, Tensor]:
-        """The known vertices of each type, copied to memory of the batch."""
-        kept = {}
-        for ntype, table in self.tables.items():
-            kept[ntype] = self.pools(("nodes", ntype)).take((table.count,), self.dtype)
-            kept[ntype].numpy()[:] = table.nodes
-        return kept
-
-    def each_hop(
-        self, expand: Callable[[int, dict[str, int], dict[str, int]], None]
-    ) -> dict[str, list[int]]:
-        """Call ``expand`` for each hop, and collect the ends of each hop's vertices.
-
-        Args:
-            expand: Called with the hop's number and, by type, the number of known vertices before
-                the previous hop and after it.
-
-        Returns:
-            By type, the number of known vertices before the first hop and after each.
-        """
-        begins = dict.fromkeys(self.tables, 0)
-        known = self.counts()
-        ends = {ntype: [count] for ntype, count in known.items()}
-        for number in range(self.sampler.num_hops):
-            expand(number, begins, known)
-            begins = known
-            known = self.counts()
-            for ntype, count in known.items():
-                ends[ntype].append(count)
-        return ends
-
-    def hop(
-        self,
-        number: int,
-        index: int,
-        frontier: Any,
-        dtype: torch.dtype,
-        pool: EdgeMemory,
-        **more: Any,
-    ) -> Hop:
-        """The :class:`~pagraph.sampling.hop.Hop` of hop ``number`` along edge type ``index``."""
-        layer_key = derive_key(self.key, number)
-        offset = self._offset
-        return Hop(
-            csc=self.graph.adjacency(self.sampler.edge_dir, self.graph.edge_types[index]).scattered,
-            frontier=frontier,
-            key=np.uint64(
-                ((derive_key(self.key, number, index) if index else layer_key) + offset) % 2**64
-            ),
-            layer_key=np.uint64((layer_key + offset) % 2**64),
-            batch_key=np.uint64((self.key + offset) % 2**64),
-            scratch=self.scratch,
-            dtype=dtype,
-            pool=pool,
-            renewal=self._renewal,
-            **more,
-        )
-
-    def read_sources(self, hop: Hop, edges: HopEdges) -> Any:
-        """The source ids of drawn edges, shape ``(num_edges,)``, in scratch memory."""
-        from .kernels import hop as _cpu
-
-        indices = hop.csc.indices.numpy()
-        positions = edges.positions.numpy()
-        neighbors = self.scratch.array("neighbors", len(positions), indices.dtype)
-        if hop.csc.pages is not None:
-            hop.csc.pages.need_edges(positions)
-        _cpu.read_neighbors(indices, positions, neighbors)
-        return neighbors
 
 
 def seeds_by_type(graph: Graph, seeds: Tensor | Mapping[str, Tensor]) -> Mapping[str, Tensor]:

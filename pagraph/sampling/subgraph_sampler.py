@@ -3,33 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ..graph.minibatch import SampledEdges, Subgraph
+from ..graph.minibatch import Subgraph
 from ..system.checks import as_flag, as_integer, check_fanout
 from .edge_values import EdgeField, KnownFields
-from .hop import Hop, HopEdges, HopMemory, raise_bad_source
-from .induced import edge_ids_of, induced_edges
+from .hop import Hop, HopEdges
+from .induced import induced_batch
 from .pickers import TimedPicker, UniformPicker, measure_rows
-from .sampler import (
-    BatchRun,
-    FanoutHops,
-    FanoutSampler,
-    MiniBatchSampler,
-    id_dtype_of,
-    own_fields,
-    seeds_by_type,
-)
+from .sampler import FanoutSampler, MiniBatchSampler, seeds_by_type
 from .times import EdgeTimes, as_window, edge_times
 from .tree_batch import TimedEdges, sample_trees
-from .trees import TreeTimes, TreeVertices, check_time_fields, edges_in_trees
-from .uniform_batch import WeightedEdges, sample_at_once
+from .trees import TreeTimes, induced_in_trees
+from .whole_batch import sample_batch, sampled_vertices
 
 if TYPE_CHECKING:
     from ..graph.graph import EdgeType, Graph
@@ -141,12 +133,6 @@ class SubgraphSampler(FanoutSampler):
         """The picker of edges with times; its rows are also the edges of an induced subgraph."""
         return TimedPicker(fanout, self.replace, self.latest, times)
 
-    def fanout_hops(self, graph: Graph) -> FanoutHops | None:
-        """See :meth:`HopSampler.fanout_hops`; None for a subclass, which may pick in another
-        way."""
-        plain = not self.disjoint and not self.induced and type(self) is SubgraphSampler
-        return FanoutHops.of(self, graph) if plain else None
-
     def times(self, graph: Graph, edge_type: EdgeType, field: EdgeField) -> EdgeTimes | None:
         """The edges' times from the fields ``time``; None if ``time`` is None or there is no such
         field.
@@ -205,314 +191,41 @@ class SubgraphSampler(FanoutSampler):
             IndexError: A seed is outside ``[0, num_nodes)`` of its type.
             FormatError: The graph's arrays point outside the graph (a damaged file).
         """
-        # The fastest first: all hops in one call; None if that is not possible.
-        if seed_times is None and not self.disjoint:
-            whole: Subgraph | None
-            whole = sample_at_once(self, graph, seeds, key, dtype, pools, field)
-            if whole is not None:
+        if not self.disjoint:
+            if seed_times is not None:
+                raise ValueError("seed_times must be None for a sampler without time, got some")
+            if not self.induced:
+                whole: Subgraph = sample_batch(self, graph, seeds, key, dtype, pools, field)
                 return whole
+            found = sampled_vertices(self, graph, seeds, key, dtype, field)
+            return induced_batch(graph, *found, pools, self.edge_dir)
         by_type = seeds_by_type(graph, seeds)
         if self.time is None and seed_times is not None:
             raise ValueError("seed_times must be None for a sampler without time, got some")
-        hops = self.tree_hops(graph)
-        weighted = None
-        if hops is not None and self.prob is not None:
-            weigh = partial(WeightedEdges.of, self, graph, hops)
-            weighted = self.known_weights.get(graph, self.prob, field, weigh)
-            if weighted is None:
-                hops = None
-        of_edges = None
-        of_trees = None
+        timed = None
         if self.time is not None:
-            if hops is not None:
-                make = partial(TimedEdges.of, self, graph, hops)
-                of_edges = self._known_times.get(graph, self.time, field, make)
-                dtypes = of_edges.dtypes
-            else:
-                fields = field or own_fields(graph)
-                dtypes = check_time_fields(graph, self.time, fields, self.time_window)
+            # As in `timed_edges`, which would be two more calls a batch.
+            plan = self.known_plans.get(graph.types) or self.plan(graph)
+            make = partial(TimedEdges.of, self, graph, plan)
+            of_edges = self._known_times.get(graph, self.time, field, make)
             of_trees = TreeTimes.of(
-                graph, self.time, dtypes, by_type, seed_times, share=self.share_trees
+                graph, self.time, of_edges.dtypes, by_type, seed_times, share=self.share_trees
             )
-        if hops is not None:
-            wanted = dtype or next((ids.dtype for ids in by_type.values()), torch.int64)
-            timed = hops, of_edges, of_trees
-            whole = sample_trees(self, graph, by_type, key, wanted, pools, timed, weighted)
-            if whole is not None:
-                return whole
-        run = SubgraphRun(self, graph, seeds, key, dtype, pools, field)
-        run.times = of_trees
-        return run.subgraph()
-
-    def tree_hops(self, graph: Graph) -> FanoutHops | None:
-        """The hops, if trees can be sampled in one call; None if hop by hop."""
-        if not self.disjoint or type(self) is not SubgraphSampler:
-            return None
+            timed = of_edges, of_trees
+        batch = sample_trees(self, graph, by_type, key, dtype, pools, timed, field)
         if self.induced:
-            return None
-        if graph.types not in self._known_trees:
-            self._known_trees[graph.types] = FanoutHops.of(self, graph, least=-1)
-        return self._known_trees[graph.types]
-
-    @cached_property
-    def _known_trees(self) -> dict[Any, FanoutHops | None]:
-        """Cache of :meth:`tree_hops` by a graph's types."""
-        return {}
+            times = None if timed is None else timed[1]
+            return induced_in_trees(self, graph, batch, times, field, pools)
+        return batch
 
     def timed_edges(self, graph: Graph, field: EdgeField | None = None) -> TimedEdges:
-        """The times of all edges that :meth:`tree_hops` (not None) draw from; raises as
-        :meth:`sample`."""
-        # `sample` does the same inline, which saves two calls per batch.
-        hops = self.tree_hops(graph)
-        assert hops is not None
-        make = partial(TimedEdges.of, self, graph, hops)
+        """The times of all edges that are drawn from; raises as :meth:`sample`."""
+        make = partial(TimedEdges.of, self, graph, self.plan(graph))
         return self._known_times.get(graph, self.time or "", field, make)
 
     @cached_property
     def _known_times(self) -> KnownFields[TimedEdges]:
         return KnownFields()
-
-
-# The local id of a frontier's first vertex, and the edges drawn, in scratch.
-_PlacedEdges = tuple[int, HopEdges]
-
-
-class SubgraphRun(BatchRun):
-    """A subgraph while it is sampled hop by hop; vertex ``v`` of disjoint tree ``t`` has the id
-    ``t * num_nodes + v``."""
-
-    sampler: SubgraphSampler
-    times: TreeTimes | None = None
-
-    @cached_property
-    def _identified(self) -> set[EdgeType]:
-        """Edge types whose drawn edges have edge ids in place of positions."""
-        return set()
-
-    @property
-    def num_trees(self) -> int:
-        """Number of disjoint trees of the batch."""
-        return sum(map(len, self.seeds.values())) if self.times is None else len(self.times.until)
-
-    def subgraph(self) -> Subgraph:
-        """Sample all hops, and assemble the subgraph."""
-        hops, ends = self.expand()
-        ids = {ntype: table.nodes for ntype, table in self.tables.items()}
-        if self.sampler.disjoint and self.sampler.induced:
-            return self.induced_in_trees(ids, ends)
-        edges = {
-            etype: self._edges(etype, [hop[etype] for hop in hops])
-            for etype in self.graph.edge_types
-        }
-        return self._put_together(ids, edges, ends)
-
-    def expand(self) -> tuple[list[dict[EdgeType, _PlacedEdges]], dict[str, list[int]]]:
-        """Sample all hops; returns their edges, and by vertex type the ends of each hop's
-        vertices."""
-        self._plant()
-        hops: list[dict[EdgeType, _PlacedEdges]] = []
-
-        def expand(number: int, begins: Mapping[str, int], known: Mapping[str, int]) -> None:
-            hops.append(self._hop(number, begins, known))
-
-        ends = self.each_hop(expand)
-        return hops, ends
-
-    def induced_in_trees(
-        self, ids: dict[str, Any], ends: dict[str, list[int]], *, by_source: bool = False
-    ) -> Subgraph:
-        """The subgraph of vertices of trees, with all edges within each tree and its time
-        limits."""
-        split = {ntype: self._split(ntype, known) for ntype, known in ids.items()}
-        vertices = {}
-        for ntype, known in split.items():
-            sizes = (self.graph.num_nodes_of(ntype), self.num_trees)
-            vertices[ntype] = TreeVertices.of(ntype, *known, sizes, self.scratch)
-        edges = {}
-        for index, etype in enumerate(self.graph.edge_types):
-            known = split[etype[2]]
-            edges[etype] = self._in_trees(index, etype, known, vertices, by_source)
-        return self._put_together(ids, edges, ends)
-
-    def _in_trees(
-        self,
-        index: int,
-        etype: EdgeType,
-        known: Any,
-        vertices: Mapping[str, TreeVertices],
-        by_source: bool,
-    ) -> SampledEdges:
-        """The edges of type number ``index`` within trees.
-
-        ``known`` has the destinations as the graph's ids, and their trees.
-        """
-        src = vertices[etype[0]]
-        dst = vertices[etype[2]]
-        frontier, trees = known
-        # Hop number 0 is arbitrary: it only keys random draws, and all edges are taken.
-        pool = self.pools(("edges", etype))
-        hop = self.hop(0, index, frontier, self.dtype, pool, **self._limits(etype, trees))
-        starts, degrees, _ = measure_rows(hop, -1, False)
-        if hop.csc.pages is not None:
-            hop.csc.pages.need_edges(starts, degrees)
-        # Of whole rows, as an upper bound for rows cut by time.
-        longest = int(degrees.max(initial=0))
-        times = self.sampler.times(self.graph, etype, self.field)
-        if times is not None:
-            hop = replace(hop, csc=times.in_order(hop.csc))
-            starts, degrees, _ = self.sampler.timed_picker(-1, times).rows(hop)
-        return edges_in_trees(hop, src, dst, (starts, degrees), longest, by_source=by_source)
-
-    def _put_together(
-        self, ids: dict[str, Any], edges: dict[EdgeType, SampledEdges], ends: dict[str, list[int]]
-    ) -> Subgraph:
-        nodes = {}
-        trees = {}
-        for ntype, known in ids.items():
-            nodes[ntype], of_vertices = self._found(ntype, known)
-            if of_vertices is not None:
-                trees[ntype] = of_vertices
-        return Subgraph(dict(self.seeds), nodes, edges, ends, trees or None)
-
-    def _plant(self) -> None:
-        """Enter the seeds into the vertex tables."""
-        planted = 0
-        num_trees = self.num_trees
-        trees = torch.arange(num_trees, device="cpu") if self.times is None else self.times.of_seeds
-        for ntype, table in self.tables.items():
-            ids = self.seeds.get(ntype)
-            num_nodes = self.graph.num_nodes_of(ntype)
-            if not self.sampler.disjoint:
-                table.reset(ids, num_nodes, id_dtype_of(self.graph))
-                continue
-            if ids is not None:
-                ids = ids.long() + num_nodes * trees[planted : planted + len(ids)]
-                planted += len(ids)
-            table.reset(ids, num_nodes * num_trees, np.int64)
-
-    def _hop(
-        self, number: int, begins: Mapping[str, int], ends: Mapping[str, int]
-    ) -> dict[EdgeType, _PlacedEdges]:
-        """Sample one hop along every edge type, from the vertices that the previous hop found."""
-        found = {t: table.nodes[begins[t] : ends[t]] for t, table in self.tables.items()}
-        drawn = {}
-        frontiers = {}
-        for ntype, ids in found.items():
-            frontiers[ntype] = self._split(ntype, ids) if self.sampler.disjoint else (ids, None)
-        for index, etype in enumerate(self.graph.edge_types):
-            src_type, _, dst_type = etype
-            frontier, trees = frontiers[dst_type]
-            # Random numbers by vertex and tree, so that a vertex draws independently in each.
-            drawn_as = None if trees is None else found[dst_type]
-            hop = self.hop(
-                number,
-                index,
-                frontier,
-                torch.int32,  # large enough for local ids
-                HopMemory(self.scratch, ("hop", number, index)),
-                drawn_as=drawn_as,
-                **self._limits(etype, trees),
-            )
-            edges = self.sampler.pick(self.graph, hop, number, etype, self.field)
-            sources = self._sources(hop, etype, edges, trees)
-            self.tables[src_type].relabel(sources, edges.indices.numpy())
-            drawn[etype] = begins[dst_type], edges
-        return drawn
-
-    def _split(self, ntype: str, ids: Any) -> tuple[Any, Any]:
-        """The graph's ids and the trees of vertices of trees, in scratch."""
-        from .kernels import trees as _trees
-
-        vertices, trees = (
-            self.scratch.array((part, ntype), len(ids), np.int64) for part in ("vertices", "trees")
-        )
-        _trees.split_trees(ids, self.graph.num_nodes_of(ntype), vertices, trees)
-        return vertices, trees
-
-    def _limits(self, etype: EdgeType, trees: Any) -> dict[str, Any]:
-        """The time limits of the edges of vertices in these trees, as arguments of ``Hop``."""
-        from .kernels import trees as _trees
-
-        if self.times is None:
-            return {}
-        limits: dict[str, Any] = {"until": self.times.until.numpy()}
-        since = self.times.starts(self.sampler.window(etype))
-        if since is not None:
-            limits["since"] = since
-        for name, of_trees in limits.items():
-            limits[name] = self.scratch.array(name, len(trees), np.int64)
-            _trees.limits_of(trees, of_trees, limits[name])
-        return limits
-
-    def _sources(self, hop: Hop, etype: EdgeType, edges: HopEdges, trees: Any) -> Any:
-        """The sources of drawn edges, as the vertex tables have them."""
-        from .kernels import trees as _trees
-
-        sources = self._read(hop, etype, edges)
-        if trees is None:
-            return sources
-        num_src = hop.csc.num_src
-        lifted = self.scratch.array("lifted", len(sources), np.int64)
-        bad = _trees.in_trees(sources, edges.indptr.numpy(), trees, num_src, lifted)
-        if bad >= 0:
-            raise_bad_source(int(sources[bad]), num_src)
-        return lifted
-
-    def _read(self, hop: Hop, etype: EdgeType, edges: HopEdges) -> Any:
-        """The sources of drawn edges; with times that rows are not ordered by, also replaces the
-        edges' positions by ids."""
-        from .kernels import times as _times
-
-        times = None
-        if self.times is not None and len(edges.positions):
-            times = self.sampler.times(self.graph, etype, self.field)
-        if times is None or times.edges is None:
-            return self.read_sources(hop, edges)
-        # Picks are indices of rows sorted by time, for which `times.edges` has source and id.
-        self._identified.add(etype)
-        positions = edges.positions.numpy()
-        sources = self.scratch.array("neighbors", len(positions), positions.dtype)
-        _times.read_edges(times.edges.view(-1).numpy(), positions, sources, positions)
-        return sources
-
-    def _found(self, ntype: str, known: Any) -> tuple[Tensor, Tensor | None]:
-        """The graph's ids of all vertices of a type, and their trees if these are disjoint."""
-        from .kernels import trees as _trees
-
-        nodes = self.pools(("nodes", ntype)).take((len(known),), self.dtype)
-        if not self.sampler.disjoint:
-            nodes.numpy()[:] = known
-            return nodes, None
-        trees = self.pools(("trees", ntype)).take((len(known),), torch.int64)
-        _trees.split_trees(known, self.graph.num_nodes_of(ntype), nodes.numpy(), trees.numpy())
-        return nodes, trees
-
-    def _edges(self, etype: EdgeType, hops: Sequence[_PlacedEdges]) -> SampledEdges:
-        """The edges of all hops in order, or all edges of the graph among the vertices."""
-        from .kernels import trees as _trees
-
-        sampler = self.sampler
-        if sampler.induced:
-            return induced_edges(
-                self.graph, etype, self.nodes, self.dtype, self.pools, sampler.edge_dir
-            )
-        ends = [0]
-        for _, edges in hops:
-            ends.append(ends[-1] + len(edges.positions))
-        specs = ((2, ends[-1]), self.dtype), ((ends[-1],), torch.int64)
-        edge_index, ids = self.pools(("edges", etype)).take_many(*specs)
-        src, dst = edge_index.numpy()
-        csc = self.graph.adjacency(sampler.edge_dir, etype).scattered
-        are_ids = etype in self._identified
-        edge_ids = edge_ids_of(csc)
-        if are_ids:
-            edge_ids = edge_ids[:0]
-        for (first_dst, edges), at in zip(hops, ends, strict=False):
-            if csc.pages is not None and not are_ids:
-                csc.pages.need_ids(edges.positions.numpy())
-            arrays = edges.indptr.numpy(), edges.indices.numpy(), edges.positions.numpy()
-            _trees.put_edges(*arrays, edge_ids, first_dst, at, src, dst, ids.numpy())
-        return SampledEdges(edge_index, ids, ends)
 
 
 @dataclass(frozen=True)
@@ -561,9 +274,7 @@ class ShaDowSampler(MiniBatchSampler):
 
     @cached_property
     def _neighbourhoods(self) -> _Neighbourhoods:
-        return _Neighbourhoods(
-            [self.fanout] * self.depth, self.replace, disjoint=True, induced=True
-        )
+        return _Neighbourhoods([self.fanout] * self.depth, self.replace, disjoint=True)
 
     def sample(
         self,
@@ -575,17 +286,45 @@ class ShaDowSampler(MiniBatchSampler):
         pools: BufferPools | None = None,
     ) -> Subgraph:
         """Sample one mini-batch; see :meth:`SubgraphSampler.sample`."""
-        run = SubgraphRun(self._neighbourhoods, graph, seeds, key, dtype, pools, None)
-        run.expand()
-        ids = {ntype: np.sort(table.nodes) for ntype, table in run.tables.items()}
-        return run.induced_in_trees(
-            ids, {t: [len(known)] for t, known in ids.items()}, by_source=self.by_source
+        found = self._neighbourhoods.sample(graph, seeds, key, dtype=dtype)
+        return induced_in_trees(
+            self._neighbourhoods,
+            graph,
+            _by_id(graph, found),
+            None,
+            None,
+            pools,
+            by_source=self.by_source,
         )
+
+
+def _by_id(graph: Graph, batch: Subgraph) -> Subgraph:
+    """A batch of trees without its edges, and with the vertices of each tree in the order of
+    ids."""
+    from .kernels import trees as _trees
+
+    assert batch.trees is not None
+    nodes = {}
+    trees = {}
+    for ntype, ids in batch.input_nodes.items():
+        num_nodes = graph.num_nodes_of(ntype)
+        of_vertices = batch.trees[ntype]
+        ordered = np.sort((of_vertices * num_nodes + ids).numpy())
+        nodes[ntype] = torch.empty_like(ids)
+        trees[ntype] = torch.empty_like(of_vertices)
+        _trees.split_trees(ordered, num_nodes, nodes[ntype].numpy(), trees[ntype].numpy())
+    ends = {ntype: [len(ids)] for ntype, ids in nodes.items()}
+    return Subgraph(batch.output_nodes, nodes, {}, ends, trees)
 
 
 @dataclass(frozen=True)
 class _Neighbourhoods(SubgraphSampler):
     """Draws the vertices; with replacement only from rows longer than the fan-out."""
+
+    @property
+    def kind_of_pick(self) -> str:
+        """See :attr:`HopSampler.kind_of_pick`."""
+        return "caller" if self.replace else "each"
 
     def picker(
         self, graph: Graph, hop: int, edge_type: EdgeType, field: EdgeField

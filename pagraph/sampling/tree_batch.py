@@ -1,8 +1,6 @@
-"""Whole batches of trees, with or without times or weights, in two kernel calls: one draws all hops
-along all edge types, one writes the result.
+"""Draws a batch of trees by kernels: all hops along all edge types, group by group.
 
-Results are bit-identical to sampling hop by hop. :func:`sample_trees` returns None for batches that
-it cannot draw (batches that may be huge, edges on disk).
+See ``whole_batch`` for where the kernel returns in between.
 """
 
 from __future__ import annotations
@@ -19,21 +17,34 @@ from torch import Tensor
 
 from ..graph.minibatch import SampledEdges, Subgraph
 from ..system.arrays import Array, Int64Array
-from .hop import FIRST_ROOM, Scratch, raise_reported
-from .sampler import FanoutHops
+from .drawing import Drawing
+from .hop import Scratch, raise_reported
+from .report import (
+    ASK_OFFSETS,
+    BYTES,
+    EDGE_TYPE,
+    FRESH,
+    FULL,
+    HOP,
+    PHASE,
+    PICK,
+    READING,
+    REPORT,
+    STATUS,
+    WHAT,
+)
+from .sampler import own_fields
 from .times import MISSING
 from .trees import TreeTimes, check_time_fields
-from .uniform_batch import FRESH, WeightedEdges, can_hold, edges_for_kernels
+from .whole_batch import NEW_MEMORY
 
 if TYPE_CHECKING:
     from ..graph.graph import Graph
     from ..system.buffers import BufferPools
     from .edge_values import EdgeField
+    from .plan import SamplePlan
     from .times import EdgeTimes
 
-# Most scratch memory of a thread in bytes; pages are allocated when first written. Room for 4 M
-# edges of a graph of one type, for 2 M of each of eight. Larger batches are sampled hop by hop.
-_MOST_BYTES = 2**30
 _NODES_IN_GROUP = 4096
 """Vertices of the trees that are sampled together. Their hash tables take 128 KiB, half of an L2
 cache. For 512 trees of 21 vertices, all groups from 1024 vertices on were equally fast."""
@@ -44,7 +55,6 @@ overlap in passes over many rows: groups of 4096 took a fifth longer, of 16,384 
 _MOST_BOUNDS = 2**18
 # Columns of the kernels' `runs`.
 _RUN = 5
-_REPORT = 5  # as in the kernels
 _UNTIMED: Array = np.empty(0, np.int32)
 
 
@@ -68,12 +78,12 @@ class TimedEdges:
     held: Sequence[Any]
 
     @classmethod
-    def of(cls, sampler: Any, graph: Graph, hops: FanoutHops, field: EdgeField) -> TimedEdges:
+    def of(cls, sampler: Any, graph: Graph, plan: SamplePlan, field: EdgeField) -> TimedEdges:
         """The times of the edge types that any hop draws from; raises as ``sample``."""
         name = sampler.time or ""
         dtypes = check_time_fields(graph, name, field, sampler.time_window)
         edge_types = graph.types.edges
-        drawn = hops.fanouts.any(0).tolist()
+        drawn = [bool(fanouts.any()) for fanouts in plan.fanouts.T]
         known: dict[int, EdgeTimes] = {}
         for place, etype in enumerate(edge_types):
             times = sampler.times(graph, etype, field) if drawn[place] else None
@@ -109,7 +119,7 @@ class TimedEdges:
 
 
 @lru_cache(maxsize=256)
-def _runs_of(hops: FanoutHops, seeded: tuple[bool, ...], grouped: bool) -> Int64Array:
+def _runs_of(plan: SamplePlan, seeded: tuple[bool, ...], grouped: bool) -> Int64Array:
     """The kernels' ``runs``, if the vertex types in ``seeded`` have seeds; see there.
 
     ``grouped``: Whether trees are sampled in groups, with a run for each path of edge types.
@@ -120,9 +130,9 @@ def _runs_of(hops: FanoutHops, seeded: tuple[bool, ...], grouped: bool) -> Int64
         if has_seeds:
             before[ntype].append(len(runs))
             runs.append((-1, ntype, -1, 0, 0))
-    for hop, fanouts in enumerate(hops.fanouts.tolist()):
+    for hop, fanouts in enumerate(plan.fanouts.tolist()):
         found: list[list[int]] = [[] for _ in seeded]
-        for edge_type, (src, dst) in enumerate(hops.ends.tolist()):
+        for edge_type, (src, dst) in enumerate(plan.ends.tolist()):
             parents = before[dst]
             if not fanouts[edge_type] or not parents:
                 continue
@@ -139,70 +149,62 @@ def _runs_of(hops: FanoutHops, seeded: tuple[bool, ...], grouped: bool) -> Int64
 
 
 def sample_trees(
-    sampler: Any,  # a SubgraphSampler, whose file imports this one
+    sampler: Any,
     graph: Graph,
     seeds: Mapping[str, Tensor],
     key: int,
-    dtype: torch.dtype,
+    dtype: torch.dtype | None,
     pools: BufferPools | None,
-    timed: tuple[FanoutHops, TimedEdges | None, TreeTimes | None],
-    weighted: WeightedEdges | None = None,
-) -> Subgraph | None:
-    """Sample the trees of a batch; None if the kernels cannot, see the module.
+    timed: tuple[TimedEdges, TreeTimes] | None,
+    field: EdgeField | None,
+) -> Subgraph:
+    """Sample the trees of a batch.
 
     Args:
-        sampler, graph, key, dtype, pools: See ``SubgraphSampler.sample``.
+        sampler, graph, key, dtype, pools, field: See ``SubgraphSampler.sample``.
         seeds: Seeds by vertex type, already checked.
-        timed: The hops; and the times of edges and trees, both None for sampling without times.
-        weighted: The edges' weights; None: uniform.
+        timed: The times of edges and trees; None for sampling without times.
 
     Raises:
         FormatError: The graph's arrays point outside the graph (a damaged file).
     """
     from .kernels import tree_batch
 
-    hops, of_edges, of_trees = timed
-    edges = edges_for_kernels(sampler, graph)
-    node_types, edge_types, sizes = graph.types
-    if edges is None or not can_hold(dtype, sizes):
-        return None
-    all_seeds, begins = _together([seeds.get(ntype) for ntype in node_types])
+    batch = Drawing.of(sampler, graph, seeds, key, dtype, field)
+    plan = batch.plan
+    dtype = batch.dtype
+    weights = batch.weights
+    _, edge_types, sizes = graph.types
+    all_seeds, begins = _together(batch.given)
     total = len(all_seeds)
     seeded = tuple([begin < end for begin, end in pairwise(begins)])
-    grouped = not sampler.share_trees
-    runs = _runs_of(hops, seeded, grouped)
+    # Where the kernel may stop, all trees are one group: pages are asked for together, and a picker
+    # gets the whole frontier.
+    grouped = not (sampler.share_trees or batch.stops)
+    runs = _runs_of(plan, seeded, grouped)
     if grouped and total * len(runs) > _MOST_BOUNDS:
         grouped = False
-        runs = _runs_of(hops, seeded, grouped)
+        runs = _runs_of(plan, seeded, grouped)
     in_group = 0
     num_groups = 1
     if grouped:
-        in_group = _NODES_IN_GROUP if weighted is None else _WEIGHTED_IN_GROUP
+        in_group = _NODES_IN_GROUP if weights is None else _WEIGHTED_IN_GROUP
         num_groups = total
+    of_edges, of_trees = timed or (None, None)
     if of_edges is None or of_trees is None:
         trees_of = np.arange(total)
         times = np.zeros((len(edge_types), 4), np.int64), _UNTIMED, np.empty((1, 0), np.int64)
     else:
         trees_of = of_trees.of_seeds.numpy()
         times = of_edges.table, of_edges.like, of_edges.limits(of_trees)
-    scratch = Scratch.of_this_thread()
-    bounds = scratch.array("tree bounds", 4 * len(runs) * num_groups, np.int64)
-    bounds = bounds.reshape(-1, max(1, len(runs)), 4)
-    shape = hops.ends, np.array(sizes, dtype=np.int64), hops.fanouts, runs
-    way = sampler.replace, sampler.latest, np.uint64(key % 2**64), in_group
+    shape = plan.ends, np.array(sizes, dtype=np.int64), plan.fanouts, runs
+    way = plan.replace, sampler.latest, np.uint64(key % 2**64), in_group
     roots = all_seeds, np.array(begins), trees_of, dtype.itemsize
-    counts = len(node_types), len(edge_types), len(runs)
-    # Without the owners, which are held here until the kernels have run.
-    given = edges[1:], times, shape, way
-    drawn = _draw(scratch, hops, counts, weighted, given, roots, bounds)
-    if drawn is None:
-        return None
-    report, memory = drawn
+    given = batch.edges[1:5], times, shape, way
+    report, memory, bounds = _drawn(batch, timed, given, roots, (len(runs), num_groups))
     found: list[int] = report.tolist()
-    if found[0]:
-        raise_reported(found, hops.ends, sizes)
-    nbytes = -(-found[3] // 8) * 8  # whole int64 words
-    pool = FRESH if pools is None else pools("batch")
+    nbytes = -(-found[BYTES] // 8) * 8  # whole int64 words
+    pool = NEW_MEMORY if pools is None else pools("batch")
     whole = pool.take((nbytes,), torch.uint8)
     ids = whole.view(dtype)
     longs = whole.view(torch.int64)
@@ -211,48 +213,104 @@ def sample_trees(
     return _subgraph(graph, seeds, found, (ids, longs))
 
 
-def _draw(
-    scratch: Scratch,
-    hops: FanoutHops,
-    counts: tuple[int, int, int],
-    weighted: WeightedEdges | None,
-    given: tuple[Any, Any, Any, Any],
+def _drawn(
+    batch: Drawing,
+    timed: tuple[TimedEdges, TreeTimes] | None,
+    given: tuple[Any, ...],
     roots: tuple[Any, ...],
-    bounds: Any,
-) -> tuple[Int64Array, Any] | None:
-    """Run the kernel ``sample_trees`` in memory that has room for the batch.
+    most: tuple[int, int],
+) -> tuple[Int64Array, Any, Any]:
+    """Draw a batch in memory that has room for it.
 
     Args:
-        scratch: This thread's scratch.
-        hops: The hops.
-        counts: Numbers of vertex types, edge types and runs.
-        weighted: The edges' weights; None: uniform.
+        batch: The batch.
+        timed: See :func:`sample_trees`.
         given: The kernel's arguments up to ``way``.
-        roots, bounds: See the kernel.
+        roots: See the kernel.
+        most: Number of runs, and most groups.
 
     Returns:
-        The kernel's ``report`` and ``memory``; None if the batch would need too much.
+        The kernel's ``report``, ``memory`` and ``bounds``.
     """
     from .kernels import tree_batch
 
-    num_types, num_edge_types, _ = counts
-    num_hops = len(hops.fanouts)
+    plan = batch.plan
+    num_runs, num_groups = most
+    num_types = len(batch.graph.types.nodes)
+    num_hops, num_edge_types = plan.fanouts.shape
     # Counts before and after each hop, then two parts of the result for each type.
-    length = _REPORT + (num_hops + 3) * num_types + (num_hops + 2) * num_edge_types
-    like = given[0][1]
+    length = REPORT + (num_hops + 3) * num_types + (num_hops + 2) * num_edge_types
+    counts = num_types, num_edge_types, num_runs
     while True:
-        memory = _memory(scratch, counts, hops, like.dtype)
-        if memory is None:
-            scratch.tree_room = FIRST_ROOM  # the next batch may be a small one
-            return None
+        scratch = Scratch.for_batch()
+        bounds = scratch.array("tree bounds", 4 * num_runs * num_groups, np.int64)
+        bounds = bounds.reshape(-1, max(1, num_runs), 4)
+        memory = _memory(scratch, counts, plan, batch.edges.like.dtype)
+        scratch.in_use = batch.stops
         weights = None
-        if weighted is not None:
-            weights = weighted.for_kernels(memory[0] + 1, memory[0], hops)
+        if batch.weights is not None:
+            weights = batch.weights.for_kernels(memory[0] + 1, memory[0], plan)
         report = np.zeros(length, dtype=np.int64)
-        tree_batch.sample_trees(*given, weights, roots, memory, bounds, report)
-        if report[0] != tree_batch.FULL:
-            return report, memory
-        scratch.tree_room = 1 << max(scratch.tree_room, int(report[1])).bit_length()
+        report[PHASE] = FRESH
+        arguments = *given, weights, roots, memory, bounds, report
+        tree_batch.sample_trees(*arguments)
+        while report[STATUS] > FULL and _act(batch, timed, scratch, memory, report):
+            tree_batch.sample_trees(*arguments)
+        scratch.in_use = False
+        if report[STATUS] >= FULL:
+            scratch.tree_room = 1 << max(scratch.tree_room, int(report[WHAT])).bit_length()
+            continue
+        if report[STATUS]:
+            raise_reported(report.tolist(), plan.ends, batch.graph.types.sizes)
+        return report, memory, bounds
+
+
+def _act(
+    batch: Drawing,
+    timed: tuple[TimedEdges, TreeTimes] | None,
+    scratch: Scratch,
+    memory: Any,
+    report: Int64Array,
+) -> bool:
+    """Do what the kernel has stopped for; False if the caller's picks need more room, for which
+    ``report`` then asks."""
+    most, picks, _, _, longs, _ = memory
+    hop = int(report[HOP])
+    place = int(report[EDGE_TYPE])
+    etype = batch.graph.types.edges[place]
+    csc = batch.edges.owners[place]
+    num_types = len(batch.graph.types.nodes)
+    dst = int(batch.plan.ends[place, 1])
+    # By hop, as long as the batch is not complete.
+    found = report[REPORT + dst :: num_types][: hop + 1]
+    first = int(found[:hop].sum())
+    count = int(found[hop])
+    # See `_divide` of the kernels.
+    begins = [most + 6 * (most + 1) + (part * num_types + dst) * most + first for part in range(3)]
+    nodes, frontier, trees = (longs[begin : begin + count] for begin in begins)
+    offsets = longs[5 * (most + 1) :][: count + 1]
+    if report[STATUS] == ASK_OFFSETS:
+        assert csc.pages is not None
+        csc.pages.need_offsets(frontier)
+        return True
+    if report[STATUS] == PICK:
+        window = batch.sampler.window(etype)
+        limits = {} if timed is None else timed[1].limits(trees, window)
+        picked = batch.picked(scratch, hop, place, frontier, drawn_as=nodes, **limits)
+        offsets[:] = picked.indptr.numpy()
+        if offsets[-1] > most:
+            report[WHAT] = offsets[-1]
+            return False
+        picks[: offsets[-1]] = picked.positions.numpy()
+        report[PHASE] = READING
+    times = None
+    if timed is not None:
+        times = batch.sampler.times(batch.graph, etype, batch.field or own_fields(batch.graph))
+    if csc.pages is not None and (times is None or times.edges is None):
+        positions = picks[: offsets[-1]]
+        csc.pages.need_edges(positions)
+        csc.pages.need_ids(positions)
+    return True
 
 
 def _together(given: Sequence[Tensor | None]) -> tuple[Int64Array, list[int]]:
@@ -276,13 +334,13 @@ def _subgraph(
     num_edge_types = len(edge_types)
     parts_at = len(report) - 2 * (num_types + num_edge_types)
     # The report lists vertices by type for the seeds and each hop, then edges by type for each hop.
-    num_hops = (parts_at - _REPORT - num_types) // (num_types + num_edge_types)
+    num_hops = (parts_at - REPORT - num_types) // (num_types + num_edge_types)
     edges_at = parts_at - num_hops * num_edge_types
     nodes = {}
     trees = {}
     hop_ends = {}
     at = parts_at
-    for place, ntype in enumerate(node_types, _REPORT):
+    for place, ntype in enumerate(node_types, REPORT):
         ends = report[place:edges_at:num_types]
         begin, begin_trees = report[at : at + 2]
         nodes[ntype] = ids[begin : begin + ends[-1]]
@@ -301,33 +359,30 @@ def _subgraph(
     return Subgraph(dict(seeds), nodes, edges, hop_ends, trees)
 
 
-def _memory(scratch: Scratch, counts: tuple[int, int, int], hops: FanoutHops, dtype: Any) -> Any:
+def _memory(scratch: Scratch, counts: tuple[int, int, int], plan: SamplePlan, dtype: Any) -> Any:
     """``most``, ``picks``, ``seen``, ``bits``, ``longs`` and ``ends_of`` of the kernel, in this
-    thread's scratch; None if they would be too large.
+    thread's scratch.
 
     Args:
         scratch: This thread's scratch.
         counts: Numbers of vertex types, edge types and runs.
-        hops: The hops.
+        plan: The hops.
         dtype: Dtype of the graph's ids.
     """
     # Batches of one shape reuse the tuple, which saves a look-up by name for each array.
-    kind = scratch.tree_room, counts, hops.set_size, dtype
+    kind = scratch.tree_room, counts, plan.set_size, dtype
     known = scratch.of_trees
     if known is not None and known[0] == kind:
         return known[1]
     num_types, num_edge_types, num_runs = counts
     most = scratch.tree_room
-    if most * (56 * num_types + 16 * num_edge_types + 80) > _MOST_BYTES:
-        return None
-
     # See `_divide` of the kernels.
     length = 6 * (most + 1) + most * (1 + 7 * num_types + num_edge_types)
     length += 4 * (num_types + num_edge_types + num_runs)
     memory = (
         most,
         scratch.array("tree picks", 2 * most, dtype),
-        scratch.hash_set(hops.set_size),
+        scratch.hash_set(plan.set_size),
         scratch.table_bits(num_types),
         scratch.array("tree longs", length, np.int64),
         scratch.array("tree ends", 2 * num_edge_types * most, np.int32),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -12,19 +12,23 @@ import torch
 from torch import Tensor
 
 from ..graph.csc import no_ids
-from ..graph.minibatch import SampledEdges
+from ..graph.minibatch import SampledEdges, Subgraph
 from ..system.arrays import Array
-from .hop import raise_bad_source
+from ..system.buffers import BufferPools
+from .hop import Hop, Scratch, raise_bad_source
 from .induced import edge_ids_of
+from .pickers import measure_rows
+from .sampler import own_fields
 from .times import as_times, known_ticks, one_kind, window_starts
 
 if TYPE_CHECKING:
     from ..graph.graph import EdgeType, Graph
     from .edge_values import EdgeField
-    from .hop import Hop, Scratch, VertexTable
+    from .hop import VertexTable
 
 
 _ALL: Array = np.empty(0, np.int64)
+_NO_KEY = np.uint64(0)
 _EDGES_PER_VERTEX = 8  # initial room, before the number of edges is known
 
 
@@ -169,6 +173,70 @@ def edges_in_trees(
     return SampledEdges(edge_index, ids, [0])
 
 
+def induced_in_trees(
+    sampler: Any,  # a SubgraphSampler, whose file imports this one
+    graph: Graph,
+    batch: Subgraph,
+    times: TreeTimes | None,
+    field: EdgeField | None,
+    pools: BufferPools | None,
+    *,
+    by_source: bool = False,
+) -> Subgraph:
+    """A batch with all edges within each tree and its time limits, in place of its own.
+
+    Args:
+        sampler: Gives the times of edges.
+        graph: The graph.
+        batch: The vertices, and their trees.
+        times: The times of the trees, if any.
+        field: Returns edge fields; None: the graph's.
+        pools: Recycled memory for the edges; None: fresh memory.
+        by_source: See :func:`edges_in_trees`.
+    """
+    pools = pools if pools is not None else BufferPools(batches=0)
+    field = field or own_fields(graph)
+    scratch = Scratch.of_this_thread()
+    num_trees = len(times.until) if times else sum(map(len, batch.output_nodes.values()))
+    assert batch.trees is not None
+    known = {}
+    vertices = {}
+    for ntype, ids in batch.input_nodes.items():
+        known[ntype] = ids.long().numpy(), batch.trees[ntype].numpy()
+        sizes = graph.num_nodes_of(ntype), num_trees
+        vertices[ntype] = TreeVertices.of(ntype, *known[ntype], sizes, scratch)
+    edges = {}
+    for etype, csc in zip(graph.edge_types, graph.scattered(sampler.edge_dir), strict=True):
+        frontier, trees = known[etype[2]]
+        # No edge is drawn, so keys do not matter.
+        hop = Hop(
+            csc=csc,
+            frontier=frontier,
+            key=_NO_KEY,
+            layer_key=_NO_KEY,
+            batch_key=_NO_KEY,
+            scratch=scratch,
+            dtype=batch.input_nodes[etype[2]].dtype,
+            pool=pools(("edges", etype)),
+            **({} if times is None else times.limits(trees, sampler.window(etype))),
+        )
+        starts, degrees, _ = measure_rows(hop, -1, False)
+        if csc.pages is not None:
+            csc.pages.need_edges(starts, degrees)
+        # Of whole rows, as an upper bound for rows cut by time.
+        longest = int(degrees.max(initial=0))
+        of_edges = sampler.times(graph, etype, field)
+        if of_edges is not None:
+            hop = replace(hop, csc=of_edges.in_order(csc))
+            starts, degrees, _ = sampler.timed_picker(-1, of_edges).rows(hop)
+        src = vertices[etype[0]]
+        dst = vertices[etype[2]]
+        edges[etype] = edges_in_trees(
+            hop, src, dst, (starts, degrees), longest, by_source=by_source
+        )
+    return replace(batch, edges=edges)
+
+
 def check_time_fields(
     graph: Graph,
     name: str,
@@ -284,6 +352,14 @@ class TreeTimes:
         else:
             of_seeds = torch.arange(len(until), device="cpu")
         return cls(until, of_seeds, floats)
+
+    def limits(self, trees: Array, window: float | None) -> dict[str, Array]:
+        """The time limits of the edges of vertices in these trees, as arguments of ``Hop``."""
+        limits = {"until": self.until.numpy()[trees]}
+        since = self.starts(window)
+        if since is not None:
+            limits["since"] = since[trees]
+        return limits
 
     @cached_property
     def _starts(self) -> dict[float | None, Array | None]:

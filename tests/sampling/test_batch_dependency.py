@@ -1,11 +1,14 @@
 """Batches that share random numbers: the plain reference, each one's distribution, and what they
 have in common."""
 
+from functools import partial
+
 import numpy as np
 import plain_layers
 import plain_sampler
 import pytest
 import torch
+from by_pickers import by_pickers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
@@ -13,7 +16,7 @@ from tiers import examples
 
 from pagraph import Graph, Loader, NeighborSampler
 from pagraph.ranking.presample import count_accesses
-from pagraph.sampling import LaborSampler, SubgraphSampler, uniform_batch
+from pagraph.sampling import LaborSampler, SubgraphSampler
 from pagraph.sampling.edge_batches import EdgeBatches
 from pagraph.seeds import derive_key
 from pagraph.seeds.keys import Ranks, batch_key
@@ -56,24 +59,16 @@ PLACES = {
 
 
 @settings(max_examples=examples(60))
-@given(**PLACES, replace=st.booleans(), small=st.booleans())
+@given(**PLACES, replace=st.booleans(), picked=st.booleans())
 def test_uniform_picks_equal_the_plain_reference(
-    graph, fanouts, period, index, rank, dtype, replace, small
+    graph, fanouts, period, index, rank, dtype, replace, picked
 ):
     sampler = NeighborSampler(fanouts, replace=replace, batch_dependency=period)
     seeds = torch.arange(0, graph.num_nodes, 2, dtype=dtype)
     key = batch_key(11, index, rank)
-    limit, uniform_batch.MOST_EDGES = (
-        uniform_batch.MOST_EDGES,
-        uniform_batch.MOST_EDGES if small else -1,
-    )
-    try:
-        batch = sampler.sample(graph, seeds, key)
-        subgraph = SubgraphSampler(fanouts[:1], replace=replace, batch_dependency=period).sample(
-            graph, seeds, key
-        )
-    finally:
-        uniform_batch.MOST_EDGES = limit
+    once = SubgraphSampler(fanouts[:1], replace=replace, batch_dependency=period)
+    draw = partial(lambda *samplers: [s.sample(graph, seeds, key) for s in samplers], sampler, once)
+    batch, subgraph = by_pickers(draw) if picked else draw()
     shared, counter = counters((11,) if rank is ALONE else (11, rank.rank), index, period)
     indptr = graph.csc.indptr.tolist()
     for hop, block in enumerate(batch.blocks[::-1]):

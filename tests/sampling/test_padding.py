@@ -4,7 +4,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_uniform_batch import graphs
+from test_whole_batch import graphs
 from tiers import examples
 
 from pagraph import Graph, NeighborSampler

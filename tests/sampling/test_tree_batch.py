@@ -1,5 +1,5 @@
-"""Batches of trees in one call of a kernel against the same batches hop by hop, bit by bit, in
-groups of any size, with one type and several."""
+"""Batches of trees that kernels draw in one call against the same batches picked by pickers, bit by
+bit, in groups of any size, with one type and several."""
 
 import copy
 import pickle
@@ -8,12 +8,13 @@ import threading
 import numpy as np
 import pytest
 import torch
+from by_pickers import by_pickers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiers import examples
 
 from pagraph import CSC, FormatError, Graph
-from pagraph.sampling import SubgraphSampler, subgraph_sampler, tree_batch
+from pagraph.sampling import SubgraphSampler, tree_batch
 from pagraph.sampling.hop import Scratch
 from pagraph.system.buffers import BufferPools
 
@@ -79,16 +80,6 @@ def arrays(batch):
     return held
 
 
-TREES = subgraph_sampler.sample_trees
-
-
-def one_call(*arguments):
-    """The batch, which must not be left to sampling hop by hop."""
-    batch = TREES(*arguments)
-    assert batch is not None
-    return batch
-
-
 def drawn_seeds(data, graph):
     """Seeds of some types, in any order of the types, repeated ones among them."""
     seeds = {}
@@ -113,7 +104,7 @@ def give_weights(graph, rng, data):
 
 @settings(max_examples=examples(400), deadline=None)
 @given(data=st.data())
-def test_the_same_bits_as_hop_by_hop(data):
+def test_the_same_bits_as_by_pickers(data):
     graph, scale = data.draw(graphs())
     key = data.draw(st.integers(0, 2**64 - 1))
     seeds = drawn_seeds(data, graph)
@@ -149,9 +140,7 @@ def test_the_same_bits_as_hop_by_hop(data):
         give_weights(graph, np.random.default_rng(key), data)
     sampler = SubgraphSampler(fanouts, **how)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(subgraph_sampler, "sample_trees", lambda *arguments: None)
-        expected = arrays(sampler.sample(graph, seeds, key, **more))
-        patch.setattr(subgraph_sampler, "sample_trees", one_call)
+        expected = arrays(by_pickers(lambda: sampler.sample(graph, seeds, key, **more)))
         in_group = data.draw(st.sampled_from([1, 30, 4096]))
         patch.setattr(tree_batch, "_NODES_IN_GROUP", in_group)
         patch.setattr(tree_batch, "_WEIGHTED_IN_GROUP", in_group)
@@ -161,29 +150,15 @@ def test_the_same_bits_as_hop_by_hop(data):
         assert arrays(sampler.sample(graph, seeds, key, pools=BufferPools(1), **more)) == expected
 
 
-@pytest.mark.parametrize(
-    "how",
-    [{"induced": True}, {"induced": True, "prob": "p"}],
-)
-def test_what_is_left_to_hops(how, monkeypatch):
-    graph = Graph.from_coo([0, 1, 2], [1, 2, 0], edata={"p": torch.ones(3)})
-    monkeypatch.setattr(subgraph_sampler, "sample_trees", None)  # which must not be called
-    batch = SubgraphSampler([2], disjoint=True, **how).sample(graph, torch.tensor([0, 1]))
-    assert batch.trees[TYPE][:2].tolist() == [0, 1]
-
-
 @pytest.mark.parametrize("replace", [False, True])
-def test_many_weighted_trees_with_long_rows(replace, monkeypatch):
+def test_many_weighted_trees_with_long_rows(replace):
     rng = np.random.default_rng(0)
     ends = rng.integers(0, 200, 20_000), rng.integers(0, 200, 20_000)
     weights = rng.random(20_000) ** 3
     graph = Graph.from_coo(*ends, 200, edata={"p": np.where(weights < 0.01, 0, weights)})
     sampler = SubgraphSampler([5, 20, 10], replace=replace, disjoint=True, prob="p")
     seeds = torch.arange(64)
-    with monkeypatch.context() as patch:
-        patch.setattr(subgraph_sampler, "sample_trees", lambda *arguments: None)
-        expected = [arrays(sampler.sample(graph, seeds, key)) for key in range(3)]
-    monkeypatch.setattr(subgraph_sampler, "sample_trees", one_call)
+    expected = by_pickers(lambda: [arrays(sampler.sample(graph, seeds, key)) for key in range(3)])
     assert [arrays(sampler.sample(graph, seeds, key)) for key in range(3)] == expected
 
 
@@ -194,26 +169,6 @@ def test_wrong_weights_of_trees_are_one_error_and_the_next_batch_works():
         sampler.sample(graph, torch.tensor([0, 1]))
     graph.edata["p"][1] = 2
     assert sampler.sample(graph, torch.tensor([0, 1])).input_nodes["_N"].tolist()[:2] == [0, 1]
-
-
-def test_a_batch_that_may_be_huge_is_left_to_hops(monkeypatch):
-    """And the next one of that thread, a small one, is not."""
-    graph = Graph.from_coo(np.arange(1000) % 10, np.arange(1000) // 100, 10)
-    sampler = SubgraphSampler([-1, -1], disjoint=True)
-    seeds = torch.arange(10)
-    expected = arrays(sampler.sample(graph, seeds))
-    made = []
-    monkeypatch.setattr(Scratch.of_this_thread(), "tree_room", 1)
-    monkeypatch.setattr(tree_batch, "_MOST_BYTES", 200_000)
-    monkeypatch.setattr(tree_batch, "FIRST_ROOM", 1)
-    monkeypatch.setattr(
-        subgraph_sampler,
-        "sample_trees",
-        lambda *arguments: made.append(TREES(*arguments)) or made[-1],
-    )
-    assert arrays(sampler.sample(graph, seeds)) == expected
-    sampler.sample(graph, seeds[:1], 1)
-    assert made[0] is None and made[1] is not None
 
 
 def large_graph():
@@ -236,13 +191,11 @@ def large_graph():
 
 
 def test_many_trees_with_tables_that_grow_and_shrink():
-    """Some trees of one vertex, others of hundreds: against hop by hop, at the size of a real
+    """Some trees of one vertex, others of hundreds: against pickers, at the size of a real
     batch."""
     graph, seeds = large_graph()
     sampler = SubgraphSampler([10, 10, 5], time="t")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(subgraph_sampler, "sample_trees", lambda *arguments: None)
-        expected = arrays(sampler.sample(graph, seeds, 3))
+    expected = arrays(by_pickers(lambda: sampler.sample(graph, seeds, 3)))
     assert arrays(sampler.sample(graph, seeds, 3)) == expected
     assert sum(len(ids) for ids in sampler.sample(graph, seeds, 3).input_nodes.values()) > 10_000
 

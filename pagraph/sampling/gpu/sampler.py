@@ -16,7 +16,8 @@ from torch import Tensor
 from ...accelerator import StagingRing
 from ...errors import FormatError, MissingDependencyError, PipelineError
 from ..block_sampler import NeighborSampler
-from ..sampler import edge_ends, own_fields, seeds_by_type
+from ..plan import edge_ends
+from ..sampler import own_fields, seeds_by_type
 from ..subgraph_sampler import SubgraphSampler
 from ..tree_batch import TimedEdges
 from ..trees import TreeTimes

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ...accelerator import OutOfMemory, StagingRing
-from ..sampler import edge_ends
+from ..plan import edge_ends
 
 if TYPE_CHECKING:
     from ...accelerator import Accelerator, Pin

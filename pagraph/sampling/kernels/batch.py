@@ -1,18 +1,18 @@
-"""Kernels that sample a whole mini-batch in one call: all hops of uniform or weighted picks along
-all edge types.
+"""Kernels that sample a whole mini-batch: all hops along all edge types, with any kind of pick.
 
-They call the kernels of single hops, so that passes, prefetching and results are the same. This
-saves the per-call overhead and the GIL hand-over of each kernel. :func:`draw` works in scratch
-memory. Then the size of the result is known, and :func:`put_blocks` or :func:`put_subgraph` writes
-it.
+They call the passes of single hops. One call for all hops saves the overhead of each, and the
+hand-over of the GIL. :func:`advance` works in scratch memory. It returns where the caller must act
+(see *Stops*) and goes on at the next call. Then the size of the result is known, and
+:func:`put_blocks` or :func:`put_subgraph` writes it.
 
 Common arguments:
 
 - ``csc``: for each edge type the addresses of ``indptr``, ``indices`` and ``edge_ids`` (0: none),
-  and the numbers of edges, destinations and sources. ``like`` is an array of the dtype of the first
-  two, ``like_ids`` of the third.
-- ``fanouts``: by hop and edge type. ``ends``: for each edge type, the numbers of its source and
-  destination vertex types.
+  the numbers of edges, destinations and sources, and a sum of ``OFFSETS_ON_DISK`` and others. The
+  first two have the dtype of the array ``like``, the third that of ``like_ids``. ``narrow`` is
+  None, or an int32 array if ``NARROW`` or ``NARROW_IDS`` say that those of some types are narrower.
+- ``fanouts``: by hop and edge type; -1 takes all edges, ``CALLER`` lets the caller pick. ``ends``:
+  for each edge type, the numbers of its source and destination vertex types.
 - ``of_types``: for each vertex type, and a last row for the ends, the number of vertices, and where
   its nodes, its hash table and its direct table (*places*) begin in scratch; -1 for the last one:
   the type has a hash table.
@@ -21,8 +21,13 @@ Common arguments:
   edge type the table has the addresses of its weights, sums and guide (0: its edges have equal
   weights), the addresses of the ``indptr`` and the positions of its edges of positive weight (0:
   all are positive), and the number of these.
+- ``shared``: None, or for LABOR whether all hops share their random numbers.
+- ``excluded``: None, or edges to leave out: a table with the arrays of each edge type's
+  ``ExcludedEdges`` (address and length of the set, address of the marks, both shifts), and an array
+  of the marks' dtype.
 - ``work``: scratch of int64. ``ids``: scratch of the graph's id dtype.
-- ``room``: the layout of these two. Six numbers, at the indices ``ROWS`` to ``POSITIONS``::
+- ``room``: the layout of these two, and whether edges are weighed. Seven numbers, at the indices
+  ``ROWS`` to ``WEIGHED``::
 
     work   | report | starts | degrees | counters | indptrs of all hops | set of picks | hash tables
                     ^room[ROWS]                   ^room[INDPTRS]        ^room[PICKS]   ^room[TABLES]
@@ -33,17 +38,58 @@ Common arguments:
   frontier; each hop overwrites them. Indptrs and positions are kept until the result is written.
 - The report, which Python reads::
 
-    work   | status, id, edge type, bytes | nodes | edges | parts
-           0                              REPORT
+    work   | status, id, edge type, bytes, hop, phase, row, edge | nodes | edges | parts
+           0                                                     REPORT
 
-  For an error status, the id and the edge type are where it occurred. ``nodes`` has the number of
-  nodes by type, before the first hop and after each; ``edges`` that of edges by hop and edge type.
-  ``parts`` are the first elements of the result's arrays.
+  For an error status, the id and the edge type are where it occurred; for ``FULL`` the id is the
+  number of edges that there must be room for. ``nodes`` has the number of nodes by type, before the
+  first hop and after each; ``edges`` that of edges by hop and edge type. ``parts`` are the first
+  elements of the result's arrays.
+
+Stops. A hop along an edge type is drawn in phases. At a stop, ``hop`` and ``edge type`` say which,
+and ``row`` and ``edge`` where its indptr begins in ``work`` and its positions among those of all
+edges. The caller
+
+- ``ASK_OFFSETS``: asks for the pages of the frontier's offsets;
+- ``ASK_ROWS``: asks for the pages of the frontier's whole rows;
+- ``ASK_EDGES``: asks for the pages of the picked edges;
+- ``PICK``: writes the indptr and the positions of the edges.
 """
 
 import numpy as np
 
 from ..._jit import array_at, as_rows, inlined, kernel
+from ..report import (
+    ASK_EDGES,
+    ASK_OFFSETS,
+    ASK_ROWS,
+    BAD_ROW,
+    BAD_SEED,
+    BAD_SOURCE,
+    BEGIN,
+    BYTES,
+    CALLER,
+    DONE,
+    EDGE,
+    EDGE_TYPE,
+    EDGES_ON_DISK,
+    FRESH,
+    FULL,
+    HOP,
+    MEASURE,
+    NARROW,
+    NARROW_IDS,
+    OFFSETS_ON_DISK,
+    PHASE,
+    PICK,
+    PICKING,
+    READING,
+    REPORT,
+    ROW,
+    STATUS,
+    WHAT,
+)
+from .edges import drop
 from .hop import (
     SCAN_LIMIT,
     SET_SLOTS,
@@ -58,15 +104,9 @@ from .hop import (
     relabel,
     renew,
 )
+from .labor import pick_uniform as pick_shared
 from .trees import put_edges
 from .weighted import CHUNK, pick_weighted
-
-# Statuses.
-DONE = 0
-BAD_SEED = 1
-BAD_ROW = 2
-BAD_SOURCE = 3
-REPORT = 4  # status, id, edge type and bytes come before the counts
 
 # Indices of ``room``.
 ROWS = 0
@@ -75,6 +115,7 @@ INDPTRS = 2
 PICKS = 3
 TABLES = 4
 POSITIONS = 5
+WEIGHED = 6
 
 # Columns of ``csc``.
 _INDPTR = 0
@@ -83,6 +124,7 @@ _IDS = 2
 _EDGES = 3
 _DST = 4
 _SRC = 5
+FLAGS = 6
 
 # Columns of the table of ``weights``.
 _VALUES = 0
@@ -149,12 +191,24 @@ def fill_fresh_table(nodes, count, table, bits):
 
 
 @kernel
-def measure_or_none(indptr, num_edges, frontier, fanout, replace, starts, degrees, offsets):
-    """``measure`` if the hop draws along this edge type; else all rows are empty."""
-    if fanout > 0:
+def measure_at(like, narrow, csc, weights, t, frontier, fanout, replace, starts, degrees, offsets):
+    """:func:`measure` the rows of edges of type ``t``, if weighted those of positive weight."""
+    rows_at, num_edges = rows_of_type(csc, weights, t)
+    num_rows = csc[t, _DST] + 1
+    if narrow is not None and csc[t, FLAGS] & NARROW:
+        indptr = array_at(narrow, rows_at, num_rows)
         return measure(indptr, num_edges, frontier, fanout, replace, starts, degrees, offsets)
-    offsets[:] = 0  # without reading rows, so that a damaged one is no error here
-    return 0
+    indptr = array_at(like, rows_at, num_rows)
+    return measure(indptr, num_edges, frontier, fanout, replace, starts, degrees, offsets)
+
+
+@kernel
+def read_at(like, narrow, is_narrow, address, count, positions, out):
+    """:func:`read_neighbors` from the array of ``count`` elements at an address."""
+    if narrow is not None and is_narrow:
+        read_neighbors(array_at(narrow, address, count), positions, out)
+        return
+    read_neighbors(array_at(like, address, count), positions, out)
 
 
 @kernel
@@ -170,7 +224,20 @@ def rows_of_type(csc, weights, t):
 
 @kernel
 def pick_of_type(
-    weights, t, like, frontier, fanout, replace, key, renewal, counters, rows, seen, positions
+    weights,
+    t,
+    like,
+    narrow,
+    is_narrow,
+    frontier,
+    fanout,
+    replace,
+    key,
+    renewal,
+    counters,
+    rows,
+    seen,
+    positions,
 ):
     """Pick edges of type ``t``, by weight if it has weights; ``fanout`` -1 takes all.
 
@@ -188,8 +255,7 @@ def pick_of_type(
         _pick_by_weight(weights, t, frontier, replace, key, renewal, counters, rows, positions)
     if table[t, KEPT_INDPTR] != 0:
         # Picks are indices among the edges of positive weight; make them positions.
-        kept = array_at(like, table[t, KEPT], table[t, POSITIVE])
-        read_neighbors(kept, positions, positions)
+        read_at(like, narrow, is_narrow, table[t, KEPT], table[t, POSITIVE], positions, positions)
 
 
 @kernel
@@ -333,53 +399,164 @@ def _report(work, fanouts, of_types):
 
 
 @kernel
+def stop(work, status, phase):
+    """Let the caller act and go on with a phase; returns what :func:`draw_edges` does."""
+    work[STATUS] = status
+    work[PHASE] = phase
+    return np.int64(-1)
+
+
+@kernel
+def _drop_excluded(excluded, t, offsets, positions):
+    """Leave out the excluded ones of picked edges, in place."""
+    table, like_marks = excluded
+    if table[t, 0] == 0:
+        return
+    own = array_at(table[0], table[t, 0], table[t, 1])
+    marks = array_at(like_marks, table[t, 2], table[t, 1] << 1)
+    drop(
+        offsets,
+        positions,
+        like_marks[:0],
+        own,
+        np.uint64(table[t, 3]),
+        marks,
+        np.uint64(table[t, 4]),
+    )
+
+
+@kernel
+def _pick_shared_at(like, narrow, csc, t, starts, whole, fanout, key, renewal, offsets, positions):
+    """LABOR's picks of edges of type ``t``."""
+    address = csc[t, _INDICES]
+    count = csc[t, _EDGES]
+    if narrow is not None and csc[t, FLAGS] & NARROW:
+        indices = array_at(narrow, address, count)
+        return pick_shared(indices, starts, whole, fanout, key, renewal, offsets, positions)
+    indices = array_at(like, address, count)
+    return pick_shared(indices, starts, whole, fanout, key, renewal, offsets, positions)
+
+
+@kernel
 def draw_edges(
     csc,
     like,
+    narrow,
     weights,
+    shared,
+    excluded,
     t,
     frontier,
     fanout,
     replace,
     key,
+    key_of_sources,
     renewal,
     rows,
     offsets,
     seen,
     positions,
     neighbors,
-    report,
+    work,
 ):
-    """Draw the edges of type ``t`` from a frontier, and read their sources.
+    """Draw the edges of type ``t`` from a frontier, from the phase in ``work`` on, and read their
+    sources.
 
     Args:
         fanout: 0: no edges.
         key: The random key of the hop and edge type.
+        key_of_sources: For LABOR, that of the sources.
         renewal: See ``Hop``; None or empty: batches share no random numbers.
-        rows: Scratch for starts, degrees and counters, with an element per frontier vertex.
+        rows: Scratch for starts, degrees and counters, with one element more than the frontier.
         offsets: Gets the ``indptr`` of the drawn edges.
         seen: Scratch for a hash set of one vertex's picks.
-        positions, neighbors: Get the positions and the sources.
-        report: Gets the status of an error.
+        positions, neighbors: Get the positions and the sources; one position more is written.
 
     Returns:
-        The number of edges, negative after an error.
+        The number of edges, negative after an error and at a stop.
     """
+    phase = work[PHASE]
+    flags = csc[t, FLAGS]
     starts, degrees, counters = rows
-    rows_at, num_edges = rows_of_type(csc, weights, t)
-    indptr = array_at(like, rows_at, csc[t, _DST] + 1)
-    total = measure_or_none(indptr, num_edges, frontier, fanout, replace, starts, degrees, offsets)
-    if total < 0:
-        report[0] = BAD_ROW
-        report[1] = frontier[-1 - total]
-        report[2] = t
-        return total
+    # Without reading rows, so that a damaged one is no error here.
+    if fanout == 0 or len(frontier) == 0:
+        offsets[:] = 0
+        return np.int64(0)
+    if phase == BEGIN:
+        if fanout == CALLER:
+            return stop(work, PICK, READING)
+        if flags & OFFSETS_ON_DISK:
+            return stop(work, ASK_OFFSETS, MEASURE)
+    if phase <= MEASURE:
+        total = measure_at(
+            like,
+            narrow,
+            csc,
+            weights,
+            t,
+            frontier,
+            fanout if shared is None else -1,
+            replace,
+            starts,
+            degrees,
+            offsets if shared is None else counters,
+        )
+        if total < 0:
+            work[STATUS] = BAD_ROW
+            work[WHAT] = frontier[-1 - total]
+            return total
+        if shared is None:
+            if total >= len(positions):
+                work[WHAT] = total
+                return stop(work, FULL, BEGIN)
+        elif flags & EDGES_ON_DISK:
+            return stop(work, ASK_ROWS, PICKING)
+    if phase <= PICKING:
+        if shared is None:
+            picks = positions[: offsets[-1]]
+            of_draws = starts, degrees, offsets
+            pick_of_type(
+                weights,
+                t,
+                like,
+                narrow,
+                csc[t, FLAGS] & NARROW,
+                frontier,
+                fanout,
+                replace and fanout >= 0,  # -1 takes each edge once
+                key,
+                renewal,
+                counters,
+                of_draws,
+                seen,
+                picks,
+            )
+        else:
+            need = _pick_shared_at(
+                like,
+                narrow,
+                csc,
+                t,
+                starts,
+                counters[: len(frontier) + 1],
+                fanout,
+                key_of_sources,
+                renewal,
+                offsets,
+                positions,
+            )
+            if need >= len(positions):
+                work[WHAT] = need
+                return stop(work, FULL, BEGIN)
+        if excluded is not None:
+            _drop_excluded(excluded, t, offsets, positions)
+        # LABOR has read the sources already.
+        if flags & EDGES_ON_DISK and shared is None:
+            return stop(work, ASK_EDGES, READING)
+    total = np.int64(offsets[-1])
     picks = positions[:total]
-    of_draws = starts, degrees, offsets
-    pick_of_type(
-        weights, t, like, frontier, fanout, replace, key, renewal, counters, of_draws, seen, picks
-    )
-    read_neighbors(array_at(like, csc[t, _INDICES], csc[t, _EDGES]), picks, neighbors)
+    read_at(like, narrow, flags & NARROW, csc[t, _INDICES], csc[t, _EDGES], picks, neighbors)
+    work[PHASE] = BEGIN
     return total
 
 
@@ -403,9 +580,34 @@ def _number_sources(neighbors, limit, src, of_types, nodes, count, tables, place
 
 
 @kernel
-def draw(
+def _begin_batch(of_types, room, counts, nodes, tables, places, bits, work):
+    """Enter the seeds; returns whether all are vertices of the graph."""
+    if not _are_vertices(of_types, counts[0], nodes):
+        work[STATUS] = BAD_SEED
+        return False
+    _plant(of_types, counts[0], nodes, tables, places, bits)
+    work[HOP] = 0
+    work[EDGE_TYPE] = 0
+    work[PHASE] = BEGIN
+    work[ROW] = room[INDPTRS]
+    work[EDGE] = 0
+    return True
+
+
+@kernel
+def _key_of_sources(shared, key, hop, renewal):
+    """For LABOR, the random key of the sources of a hop."""
+    if shared is None:
+        return key
+    own = key if shared else hop_key(key, hop, 0)
+    return own + renewal[3] if len(renewal) > 0 else own
+
+
+@kernel
+def advance(
     csc,
     like,
+    narrow,
     fanouts,
     ends,
     of_types,
@@ -415,6 +617,8 @@ def draw(
     key,
     renewal,
     weights,
+    shared,
+    excluded,
     bits,
     nodes,
     ids,
@@ -422,24 +626,25 @@ def draw(
     places,
     work,
 ):
-    """Draw all hops and write the report; see the module.
+    """Draw hops until the caller must act, or all are drawn; see the module. At the end, or after
+    an error, writes the rest of the report.
 
     Args:
         once: Each hop expands what the previous one found; else all known vertices.
         key, renewal: See ``Hop``.
         bits: Bits of the size of each vertex type's hash table; updated for the next batch.
         nodes: For each type, its seeds; gets all known vertices. The numbers of seeds are already
-            in the report.
+            in the report, whose phase is ``FRESH``.
         ids: Gets the positions of all edges.
         local_ids: Gets the local ids of all edges' sources.
-        places: Direct tables, all -1; cleared before returning.
+        places: Direct tables, all -1; cleared at the end.
     """
     counts, drawn, _ = _report(work, fanouts, of_types)
     tables = work[room[TABLES] :]
-    if not _are_vertices(of_types, counts[0], nodes):
-        work[0] = BAD_SEED
+    if work[PHASE] == FRESH and not _begin_batch(
+        of_types, room, counts, nodes, tables, places, bits, work
+    ):
         return
-    _plant(of_types, counts[0], nodes, tables, places, bits)
     begin = room[ROWS]
     num_rows = room[NUM_ROWS]
     rows = (
@@ -448,35 +653,38 @@ def draw(
         work[begin + 2 * num_rows : begin + 3 * num_rows],
     )
     seen = work[room[PICKS] : room[TABLES]]
-    work[0] = DONE
-    row = room[INDPTRS]
-    edge = 0
-    last = 0
-    for hop in range(len(fanouts)):
+    work[STATUS] = DONE
+    last = work[HOP]
+    for hop in range(work[HOP], len(fanouts)):
         last = hop + 1
         # `now` grows with each edge type; all frontiers are those before this hop.
         now = counts[last]
-        for t in range(len(now)):
-            now[t] = counts[hop, t]
-        for t in range(len(ends)):
+        if work[EDGE_TYPE] == 0 and work[PHASE] == BEGIN:
+            for t in range(len(now)):
+                now[t] = counts[hop, t]
+        for t in range(work[EDGE_TYPE], len(ends)):
             src = ends[t, 0]
             dst = ends[t, 1]
             first = counts[hop - 1, dst] if once and hop > 0 else 0
             frontier = _part(nodes, of_types, _NODES, dst)[first : counts[hop, dst]]
-            offsets = work[row : row + len(frontier) + 1]
-            row += len(offsets)
+            row = work[ROW]
+            edge = work[EDGE]
             total = draw_edges(
                 csc,
                 like,
+                narrow,
                 weights,
+                shared,
+                excluded,
                 t,
                 frontier,
                 fanouts[hop, t],
                 replace,
                 hop_key(key, hop, t),
+                _key_of_sources(shared, key, hop, renewal),
                 renewal,
                 rows,
-                offsets,
+                work[row : row + len(frontier) + 1],
                 seen,
                 ids[room[POSITIONS] + edge :],
                 ids,
@@ -490,18 +698,24 @@ def draw(
                 neighbors, csc[t, _SRC], src, of_types, nodes, now[src], tables, places, bits, out
             )
             if at < 0:
-                work[0] = BAD_SOURCE
-                work[1] = neighbors[-1 - at]
-                work[2] = t
+                work[STATUS] = BAD_SOURCE
+                work[WHAT] = neighbors[-1 - at]
                 break
             drawn[hop, t] = total
-            edge += total
-        if work[0] != DONE:
+            work[ROW] = row + len(frontier) + 1
+            work[EDGE] = edge + total
+            work[EDGE_TYPE] = t + 1
+        if work[STATUS] != DONE:
             break
+        work[EDGE_TYPE] = 0
+        work[HOP] = last
+    if work[STATUS] > FULL:
+        return
     # After an error, too: this thread's next batch needs empty direct tables.
     _end(of_types, counts[last], nodes, places, bits)
-    if work[0] == DONE:
-        work[3] = _lay_out(work, fanouts, ends, of_types, once, nodes.itemsize, ids.itemsize)
+    if work[STATUS] == DONE:
+        widths = nodes.itemsize, ids.itemsize
+        work[BYTES] = _lay_out(work, fanouts, ends, of_types, once, room[WEIGHED], *widths)
 
 
 @kernel
@@ -514,11 +728,12 @@ def _total(drawn, hops, t):
 
 
 @kernel
-def _lay_out(work, fanouts, ends, of_types, once, width, place_width):
+def _lay_out(work, fanouts, ends, of_types, once, weighed, width, place_width):
     """Write ``parts`` of the report; returns the bytes of the result.
 
-    The nodes of each type come first. Then, for blocks, the indptr, the indices and the positions
-    of each hop and edge type; for a subgraph, both ends and the ids of each edge type's edges.
+    The nodes of each type come first. Then, for blocks, the indptr, the indices, the positions and,
+    if edges are weighed, the weights of each hop and edge type; for a subgraph, both ends and the
+    ids of each edge type's edges.
     """
     counts, drawn, parts = _report(work, fanouts, of_types)
     at = 0
@@ -543,14 +758,32 @@ def _lay_out(work, fanouts, ends, of_types, once, width, place_width):
             parts[part + 2] = at // place_width
             at = aligned(at + drawn[hop, t] * place_width)
             part = part + 3
+            if weighed:
+                parts[part] = at // 4
+                at = aligned(at + drawn[hop, t] * 4)
+                part = part + 1
     return max(at, _LINE)
 
 
 @kernel
-def put_blocks(fanouts, ends, of_types, room, nodes, ids, local_ids, work, local, positions):
+def put_blocks(
+    fanouts,
+    ends,
+    of_types,
+    room,
+    nodes,
+    ids,
+    local_ids,
+    kept_weights,
+    work,
+    local,
+    positions,
+    weights,
+):
     """Write the result as blocks, laid out by ``_lay_out``.
 
-    ``local`` and ``positions`` are the same memory, in the id dtypes of the batch and of the graph.
+    ``local``, ``positions`` and ``weights`` are the same memory, in the id dtypes of the batch and
+    of the graph, and as float32. ``kept_weights`` has the weights of all edges, if they are weighed.
     """
     counts, drawn, parts = _report(work, fanouts, of_types)
     _put_nodes(of_types, counts[-1], parts, nodes, local)
@@ -565,9 +798,12 @@ def put_blocks(fanouts, ends, of_types, room, nodes, ids, local_ids, work, local
             _copy(work[row : row + num_rows], local, parts[part])
             _copy(local_ids[edge : edge + total], local, parts[part + 1])
             _copy(ids[kept + edge : kept + edge + total], positions, parts[part + 2])
+            part += 3
+            if room[WEIGHED]:
+                _copy(kept_weights[edge : edge + total], weights, parts[part])
+                part += 1
             row += num_rows
             edge += total
-            part += 3
 
 
 @kernel
@@ -583,8 +819,31 @@ def _copy(values, out, begin):
 
 
 @kernel
+def put_ids(csc, like_ids, narrow, t, positions, out):
+    """Write the ids of the edges at these positions."""
+    if csc[t, _IDS] == 0:
+        for e in range(len(positions)):
+            out[e] = positions[e]
+        return
+    is_narrow = csc[t, FLAGS] & NARROW_IDS
+    read_at(like_ids, narrow, is_narrow, csc[t, _IDS], csc[t, _EDGES], positions, out)
+
+
+@kernel
 def put_subgraph(
-    csc, like_ids, fanouts, ends, of_types, room, nodes, ids, local_ids, work, local, edge_ids
+    csc,
+    like_ids,
+    narrow,
+    fanouts,
+    ends,
+    of_types,
+    room,
+    nodes,
+    ids,
+    local_ids,
+    work,
+    local,
+    edge_ids,
 ):
     """Write the result as a subgraph, laid out by ``_lay_out``.
 
@@ -604,12 +863,14 @@ def put_subgraph(
             offsets = work[row : row + counts[hop, dst] - first + 1]
             before = _total(drawn, hop, t)
             of_type = _total(drawn, len(drawn), t)
-            known = array_or_empty(like_ids, csc[t, _IDS], csc[t, _EDGES])
-            edges = offsets, local_ids[edge : edge + total], ids[kept + edge : kept + edge + total]
-            sources = local[parts[part] :]
-            destinations = local[parts[part] + of_type :]
+            positions = ids[kept + edge : kept + edge + total]
             put_edges(
-                *edges, known, first, before, sources, destinations, edge_ids[parts[part + 1] :]
+                offsets,
+                local_ids[edge : edge + total],
+                first,
+                local[parts[part] + before :],
+                local[parts[part] + of_type + before :],
             )
+            put_ids(csc, like_ids, narrow, t, positions, edge_ids[parts[part + 1] + before :])
             row += len(offsets)
             edge += total

@@ -4,20 +4,19 @@ mini-batch in one call.
 :func:`draw` calls the kernels of single hops in scratch memory. Then the size of the result is
 known, and :func:`put` writes it. Common arguments:
 
-- ``csc``, ``like``, ``like_ids``, ``ends``: see ``kernels/batch.py``.
+- ``csc``, ``like``, ``like_ids``, ``narrow``, ``ends``: see ``kernels/batch.py``.
 - ``spans``, shape ``(num_node_types + 1, 2)``: where the vertices of each type begin in ``nodes``,
   and where its *seen* vertices (those with a share or in the batch) begin in ``seen`` and
   ``shares``.
 - ``nodes``: the batch's vertices of each type, in the order of local ids; the seeds come first.
-- ``report``, int64, which Python reads::
+- ``report``, int64, which Python reads. It begins as that of ``kernels/batch.py``, whose stops
+  these are, too; the hop after the last one draws the edges among the batch's vertices. ``row`` and
+  ``edge`` are where the frontier begins in ``nodes``, and its length. Then it has::
 
-      0            status: DONE, BAD_ROW or BAD_SOURCE
-      1, 2         vertex and edge type of an error
-      3            bytes of the result
-      4 ...        number of vertices by type, before the first hop and after each
-      then         number of edges by edge type
-      then         first elements of the result's parts: the vertices of each type, then both ends
-                   and the ids of each edge type's edges
+      number of vertices by type, before the first hop and after each
+      number of edges by edge type
+      first elements of the result's parts: the vertices of each type, then both ends and the ids of
+      each edge type's edges
 """
 
 import math
@@ -25,18 +24,28 @@ import math
 import numpy as np
 
 from ..._jit import as_rows, inlined, kernel, prefetch
-from .batch import (
-    _EDGES,
-    _IDS,
-    _SRC,
+from ..report import (
     BAD_SOURCE,
+    BEGIN,
+    BYTES,
     DONE,
+    EDGE,
+    EDGE_TYPE,
+    FRESH,
+    HOP,
+    PHASE,
     REPORT,
+    ROW,
+    STATUS,
+    WHAT,
+)
+from .batch import (
+    _SRC,
     aligned,
-    array_or_empty,
     draw_edges,
     fill_fresh_table,
     hop_key,
+    put_ids,
     relabel_growing,
     table_bits_next,
 )
@@ -246,19 +255,24 @@ def _draw_along(edges, t, frontier, fanout, key, of_hop, at, report):
     The ``indptr`` becomes the last of the rows of ``of_hop``. The positions are written from
     element ``at`` on. Returns the number of edges, negative after an error.
     """
-    csc, like = edges
+    csc, like, narrow = edges
     rows, picks, sources, positions, _ = of_hop
     offsets = rows[2][: len(frontier) + 1]
+    report[EDGE_TYPE] = t
     # Without a renewal nobody writes counters, so they need no memory of their own.
     of_frontier = rows[0], rows[1], rows[1]
     return draw_edges(
         csc,
         like,
+        narrow,
+        None,
+        None,
         None,
         t,
         frontier,
         fanout,
         False,
+        key,
         key,
         None,
         of_frontier,
@@ -279,12 +293,14 @@ def _give_shares(edges, ends, spans, hop, fanout, key, counts, bits, nodes, budg
     """
     seen, shares, tables, num_seen = budget
     rows, _, sources, _, places = of_hop
-    for t in range(len(ends)):
+    for t in range(report[EDGE_TYPE], len(ends)):
         src = ends[t, 0]
         dst = ends[t, 1]
         begin = spans[dst, _NODES]
         first = counts[hop - 1, dst] if hop > 0 else 0
         frontier = nodes[begin + first : begin + counts[hop, dst]]
+        report[ROW] = begin + first
+        report[EDGE] = len(frontier)
         total = _draw_along(edges, t, frontier, fanout, hop_key(key, hop, t), of_hop, 0, report)
         if total < 0:
             return False
@@ -301,13 +317,13 @@ def _give_shares(edges, ends, spans, hop, fanout, key, counts, bits, nodes, budg
             places[:total],
         )
         if at < 0:
-            report[0] = BAD_SOURCE
-            report[1] = sources[-1 - at]
-            report[2] = t
+            report[STATUS] = BAD_SOURCE
+            report[WHAT] = sources[-1 - at]
             return False
         of_type = shares[low:high]
         of_type[before : num_seen[src]] = 0.0
         add_shares(rows[2][: len(frontier) + 1], places[:total], of_type)
+    report[EDGE_TYPE] = 0
     return True
 
 
@@ -324,14 +340,20 @@ def _keep_edges(
     rows, _, sources, positions, places = of_hop
     # Tables of the batch's vertices alone stay in the inner caches: those of seen vertices have 20
     # times as many, and took 30 % of a batch's time.
-    for t in range(len(counts)):
-        small[t] = fill_fresh_table(nodes[spans[t, _NODES] :], counts[t], tables[t], 4)
+    if report[EDGE_TYPE] == 0 and report[PHASE] == BEGIN:
+        for t in range(len(counts)):
+            small[t] = fill_fresh_table(nodes[spans[t, _NODES] :], counts[t], tables[t], 4)
     edge = 0
     row = 0
-    for t in range(len(ends)):
+    for t in range(report[EDGE_TYPE]):
+        edge += drawn[t]
+        row += counts[ends[t, 1]] + 1
+    for t in range(report[EDGE_TYPE], len(ends)):
         src = ends[t, 0]
         dst = ends[t, 1]
         frontier = nodes[spans[dst, _NODES] :][: counts[dst]]
+        report[ROW] = spans[dst, _NODES]
+        report[EDGE] = len(frontier)
         total = _draw_along(edges, t, frontier, fanout, hop_key(key, hop, t), of_hop, edge, report)
         if total < 0:
             return False
@@ -353,10 +375,11 @@ def _keep_edges(
 
 @kernel
 def draw(edges, shape, width, key, bits, nodes, budget, room, of_hop, kept, small, report):
-    """Sample all hops, and the edges among the batch's vertices.
+    """Sample all hops, and the edges among the batch's vertices, until the caller must act or all
+    is done.
 
     Args:
-        edges: ``csc`` and ``like``.
+        edges: ``csc``, ``like`` and ``narrow``.
         shape: ``ends``, ``spans``, ``sizes`` and ``fanouts``. ``sizes``, shape
             ``(num_hops, num_node_types)``: number of vertices to draw. ``fanouts``: maximum number
             of in-neighbours to which a vertex gives shares, and of in-edges per vertex that are
@@ -378,12 +401,16 @@ def draw(edges, shape, width, key, bits, nodes, budget, room, of_hop, kept, smal
     keys, chosen, in_order = room
     num_hops, num_types = sizes.shape
     counts, drawn, parts = _report(report, num_hops, num_types, len(ends))
-    _begin(spans, counts[0], bits, nodes, seen, shares, tables)
-    report[0] = DONE
-    drawn[:] = 0
-    for t in range(num_types):
-        num_seen[t] = counts[0, t]
-    for hop in range(num_hops):
+    report[STATUS] = DONE
+    if report[PHASE] == FRESH:
+        _begin(spans, counts[0], bits, nodes, seen, shares, tables)
+        drawn[:] = 0
+        for t in range(num_types):
+            num_seen[t] = counts[0, t]
+        report[HOP] = 0
+        report[EDGE_TYPE] = 0
+        report[PHASE] = BEGIN
+    for hop in range(report[HOP], num_hops):
         if not _give_shares(
             edges, ends, spans, hop, fanouts[0], key, counts, bits, nodes, budget, of_hop, report
         ):
@@ -403,6 +430,7 @@ def draw(edges, shape, width, key, bits, nodes, budget, room, of_hop, kept, smal
                 nodes[spans[t, _NODES] : spans[t + 1, _NODES]],
                 counts[hop, t],
             )
+        report[HOP] = hop + 1
     if fanouts[1] > 0 and not _keep_edges(
         edges,
         ends,
@@ -422,7 +450,7 @@ def draw(edges, shape, width, key, bits, nodes, budget, room, of_hop, kept, smal
         return
     for t in range(num_types):
         bits[t] = table_bits_next(bits[t], num_seen[t])
-    report[3] = _lay_out(counts[-1], drawn, parts, width)
+    report[BYTES] = _lay_out(counts[-1], drawn, parts, width)
 
 
 @kernel
@@ -442,7 +470,9 @@ def _lay_out(counts, drawn, parts, width):
 
 
 @kernel
-def put(csc, like_ids, ends, spans, num_hops, nodes, positions, places, kept, report, ids, longs):
+def put(
+    csc, like_ids, narrow, ends, spans, num_hops, nodes, positions, places, kept, report, ids, longs
+):
     """Write the result: the vertices of each type, and both ends and the ids of each edge type's
     edges.
 
@@ -464,18 +494,14 @@ def put(csc, like_ids, ends, spans, num_hops, nodes, positions, places, kept, re
         if total == 0:
             row += num_rows
             continue
-        of_type = longs[parts[part + 1] : parts[part + 1] + total]
-        known = array_or_empty(like_ids, csc[t, _IDS], csc[t, _EDGES])
+        begin = parts[part]
         put_edges(
             kept[row : row + num_rows],
             places[edge : edge + total],
-            positions[edge : edge + total],
-            known,
             0,
-            0,
-            ids[parts[part] : parts[part] + total],
-            ids[parts[part] + total : parts[part] + 2 * total],
-            of_type,
+            ids[begin : begin + total],
+            ids[begin + total : begin + 2 * total],
         )
+        put_ids(csc, like_ids, narrow, t, positions[edge : edge + total], longs[parts[part + 1] :])
         edge += total
         row += num_rows

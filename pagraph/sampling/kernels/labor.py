@@ -33,9 +33,13 @@ def pick_uniform(indices, starts, offsets, fanout, key, renewal, out_offsets, po
     """LABOR-0 without weights: take an in-edge of a vertex of degree d if its source's random
     number is below fanout / d.
 
-    Takes all if ``fanout`` is at least d, or -1. ``positions`` has room for all in-edges.
+    Takes all if ``fanout`` is at least d, or -1.
+
+    Returns:
+        The number of edges. If ``positions`` has no room for one more than these, it has stopped:
+        the number that it must have room for, at least.
     """
-    n = len(starts)
+    n = len(offsets) - 1
     shares, turn = _turn(renewal)
     total = np.int64(0)
     out_offsets[0] = 0
@@ -44,6 +48,9 @@ def pick_uniform(indices, starts, offsets, fanout, key, renewal, out_offsets, po
             prefetch(indices, starts[i + _ROWS_AHEAD])
         start = starts[i]
         degree = offsets[i + 1] - offsets[i]
+        # Each edge is written, then counted: there must be room for the whole row.
+        if total + degree >= len(positions):
+            return total + degree
         if fanout < 0 or degree <= fanout:
             for p in range(start, start + degree):
                 positions[total] = p
@@ -60,6 +67,7 @@ def pick_uniform(indices, starts, offsets, fanout, key, renewal, out_offsets, po
                     positions[total] = p
                     total += (mix(key + counter_of(indices[p], *turn) * _A) >> _S11) < limit
         out_offsets[i + 1] = total
+    return total
 
 
 @kernel

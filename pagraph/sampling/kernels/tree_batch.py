@@ -13,7 +13,7 @@ tree over all groups.
 
 Common arguments:
 
-- ``csc``, ``like``, ``like_ids``, ``ends``: see ``kernels/batch.py``.
+- ``csc``, ``like``, ``like_ids``, ``narrow``, ``ends``: see ``kernels/batch.py``.
 - ``num_nodes``: number of the graph's vertices of each type.
 - ``runs``, int64: for each run the hop that finds it (-1: seeds), its vertex type, the edge type
   that finds it, and the first and last of the runs, all of one type, from which it is found. They
@@ -23,16 +23,14 @@ Common arguments:
   destinations; ``most`` elements for each edge type.
 - ``bounds``, shape ``(groups, runs, 4)``: begin and end of a run's vertices, and of its edges,
   among those of its type in the group.
-- ``report``, int64, which Python reads::
+- ``report``, int64, which Python reads. It begins as that of ``kernels/batch.py``, whose stops
+  these are, too; only one group may stop. ``row`` is the next run, ``edge`` the number of groups.
+  Then it has::
 
-      0            status: DONE, BAD_ROW, BAD_SOURCE or FULL
-      1, 2         vertex and edge type of an error; if FULL, 1 has the elements that are needed
-      3            bytes of the result
-      4            number of groups
-      5 ...        number of vertices by type, for the seeds and after each hop
-      then         number of edges by hop and edge type
-      then         first elements of the result's parts: vertices and trees of each vertex type,
-                   then both ends and ids of each edge type
+      number of vertices by type, for the seeds and after each hop
+      number of edges by hop and edge type
+      first elements of the result's parts: vertices and trees of each vertex type, then both ends
+      and ids of each edge type
 """
 
 from typing import Any, NamedTuple
@@ -40,31 +38,51 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..._jit import array_at, as_rows, inlined, kernel
-from .batch import (
-    _DST,
-    _EDGES,
-    _IDS,
-    _INDICES,
+from ..report import (
+    ASK_EDGES,
+    ASK_OFFSETS,
     BAD_ROW,
     BAD_SOURCE,
+    BEGIN,
+    BYTES,
+    CALLER,
     DONE,
+    EDGE,
+    EDGE_TYPE,
+    EDGES_ON_DISK,
+    FRESH,
+    FULL,
+    HOP,
+    MEASURE,
+    NARROW,
+    OFFSETS_ON_DISK,
+    PHASE,
+    PICK,
+    READING,
+    REPORT,
+    ROW,
+    STATUS,
+    WHAT,
+)
+from .batch import (
+    _EDGES,
+    _INDICES,
+    FLAGS,
     _copy,
     _total,
     aligned,
-    array_or_empty,
     fill_fresh_table,
     hop_key,
+    measure_at,
     pick_of_type,
+    put_ids,
+    read_at,
     relabel_growing,
-    rows_of_type,
+    stop,
     table_bits_next,
 )
-from .hop import measure, read_neighbors
 from .times import BLOCK, count_until, cut_rows, read_edges
 from .trees import in_trees, limits_of, split_trees
-
-FULL = 4
-REPORT = 5
 
 # Columns of ``runs``.
 _HOP = 0
@@ -134,18 +152,26 @@ def _cut(times, marks, limits, since, trees, fanout, replace, latest, rows):
 
 
 @kernel
-def _read(indices, known_ids, pairs, positions, sources, ids):
-    """Read the sources and the ids of the edges at ``positions``."""
-    # In pairs, a source and its id cost one cache miss instead of two.
-    if len(pairs) > 0:
-        read_edges(pairs, positions, sources, ids)
+def _read_pairs_at(like, narrow, is_narrow, address, count, positions, sources, ids):
+    if narrow is not None and is_narrow:
+        read_edges(array_at(narrow, address, count), positions, sources, ids)
         return
-    read_neighbors(indices, positions, sources)
-    if len(known_ids) > 0:
-        read_neighbors(known_ids, positions, ids)
-    else:
-        for e in range(len(positions)):
-            ids[e] = positions[e]
+    read_edges(array_at(like, address, count), positions, sources, ids)
+
+
+@kernel
+def _read(csc, like, like_ids, narrow, e, pairs, positions, sources, ids):
+    """Read the sources and the ids of the edges at ``positions``.
+
+    ``pairs`` is the address of pairs of these, or 0. There they cost one cache miss instead of two.
+    """
+    is_narrow = csc[e, FLAGS] & NARROW
+    count = csc[e, _EDGES]
+    if pairs != 0:
+        _read_pairs_at(like, narrow, is_narrow, pairs, 2 * count, positions, sources, ids)
+        return
+    read_at(like, narrow, is_narrow, csc[e, _INDICES], count, positions, sources)
+    put_ids(csc, like_ids, narrow, e, positions, ids)
 
 
 class _Longs(NamedTuple):
@@ -230,6 +256,7 @@ class _TreeBatch(NamedTuple):
     csc: Any
     like: Any
     like_ids: Any
+    narrow: Any
     timed: Any
     like_times: Any
     limits: Any
@@ -328,10 +355,12 @@ def _measure(batch, weights, room, group, hop, e, report):
     frontier, trees = _frontier(room, group, batch.ends[e, 1])
     starts, degrees, offsets = _rows_of_hop(room, len(frontier))
     fanout = batch.fanouts[hop, e]
-    rows_at, num_drawn = rows_of_type(batch.csc, weights, e)
-    total = measure(
-        array_at(batch.like, rows_at, batch.csc[e, _DST] + 1),
-        num_drawn,
+    total = measure_at(
+        batch.like,
+        batch.narrow,
+        batch.csc,
+        weights,
+        e,
         frontier,
         fanout,
         batch.replace,
@@ -340,8 +369,8 @@ def _measure(batch, weights, room, group, hop, e, report):
         offsets,
     )
     if total < 0:
-        report[0] = BAD_ROW
-        report[1] = frontier[-1 - total]
+        report[STATUS] = BAD_ROW
+        report[WHAT] = frontier[-1 - total]
         return total
     times_at = batch.timed[e, _TIMES]
     if times_at == 0:
@@ -373,6 +402,8 @@ def _pick(batch, weights, room, group, hop, e, total):
         weights,
         e,
         batch.like,
+        batch.narrow,
+        batch.csc[e, FLAGS] & NARROW,
         counters,
         batch.fanouts[hop, e],
         repeats,
@@ -390,32 +421,49 @@ def _draw(batch, weights, room, group, hop, e, report):
     """Draw a hop's edges of type ``e``: their ids, their local destinations, and their sources as
     vertices of trees.
 
-    Returns their number, or a negative number after an error, which ``report`` has.
+    Returns their number, or a negative number after an error or at a stop, which ``report`` has.
     """
-    total = _measure(batch, weights, room, group, hop, e, report)
-    if total < 0:
-        return total
+    phase = report[PHASE]
+    report[EDGE_TYPE] = e
+    flags = batch.csc[e, FLAGS]
     src = batch.ends[e, 0]
     dst = batch.ends[e, 1]
     num_known = group.edges_before[e] + group.drawn[e]
+    _, trees = _frontier(room, group, dst)
+    _, _, offsets = _rows_of_hop(room, len(trees))
+    total = np.int64(0)
+    if phase == BEGIN and len(trees) > 0:
+        if batch.fanouts[hop, e] == CALLER:
+            return stop(report, PICK, READING)
+        if flags & OFFSETS_ON_DISK:
+            return stop(report, ASK_OFFSETS, MEASURE)
+    if phase <= MEASURE:
+        total = _measure(batch, weights, room, group, hop, e, report)
+        if total < 0:
+            return total
+    else:
+        total = np.int64(offsets[len(trees)])
     need = total + max(group.nodes_before[src] + group.found[src], num_known)
     if need > room.most:
-        report[0] = FULL
-        report[1] = need
-        return np.int64(-1)
-    _pick(batch, weights, room, group, hop, e, total)
-    num_edges = batch.csc[e, _EDGES]
+        report[WHAT] = need
+        return stop(report, FULL, BEGIN)
+    if phase <= MEASURE:
+        _pick(batch, weights, room, group, hop, e, total)
+        if flags & EDGES_ON_DISK and batch.timed[e, _PAIRS] == 0:
+            return stop(report, ASK_EDGES, READING)
     at = e * room.most + num_known
     _read(
-        array_at(batch.like, batch.csc[e, _INDICES], num_edges),
-        array_or_empty(batch.like_ids, batch.csc[e, _IDS], num_edges),
-        array_or_empty(batch.like, batch.timed[e, _PAIRS], 2 * num_edges),
+        batch.csc,
+        batch.like,
+        batch.like_ids,
+        batch.narrow,
+        e,
+        batch.timed[e, _PAIRS],
         room.positions[:total],
         room.sources,
         room.longs.ids[at:],
     )
-    _, trees = _frontier(room, group, dst)
-    _, _, offsets = _rows_of_hop(room, len(trees))
+    report[PHASE] = BEGIN
     bad = _lift(
         room.sources,
         offsets,
@@ -426,9 +474,8 @@ def _draw(batch, weights, room, group, hop, e, report):
         room.dst[at:],
     )
     if bad >= 0:
-        report[0] = BAD_SOURCE
-        report[1] = room.sources[bad]
-        report[2] = e
+        report[STATUS] = BAD_SOURCE
+        report[WHAT] = room.sources[bad]
         return np.int64(-1)
     return total
 
@@ -481,9 +528,8 @@ def _begin_group(batch, room, group, begin, end, roots, bounds, report):
         high = max(low, min(begins[t + 1], end))
         need = high - low + group.nodes_before[t]
         if need > room.most:
-            report[0] = FULL
-            report[1] = need
-            return -1
+            report[WHAT] = need
+            return stop(report, FULL, BEGIN)
         room.bits[t] = _plant(
             seeds[low:high],
             trees[low:high],
@@ -534,10 +580,11 @@ def _end_group(room, group):
 
 @kernel
 def sample_trees(edges, times, shape, way, weights, roots, memory, bounds, report):
-    """Sample the trees of all seeds, group by group; see the module for what it writes.
+    """Sample the trees of all seeds, group by group, until the caller must act or all are sampled;
+    see the module for what it writes.
 
     Args:
-        edges: ``csc``, ``like`` and ``like_ids``.
+        edges: ``csc``, ``like``, ``like_ids`` and ``narrow``.
         times: ``timed``, ``like_times`` and ``limits``. ``timed`` has four numbers for each edge
             type: the addresses of times and marks (see ``count_until``; 0: no times); the address
             of pairs of source and id in the order of the times (0: the graph's arrays are in that
@@ -545,7 +592,7 @@ def sample_trees(edges, times, shape, way, weights, roots, memory, bounds, repor
             array of the times' dtype. ``limits``, shape ``(rows, trees)``, has in row 0 the latest
             time that may be drawn, in the others lower limits.
         shape: ``ends``, ``num_nodes``, ``fanouts`` and ``runs``. ``fanouts`` are by hop and edge
-            type; -1 takes all.
+            type; -1 takes all, ``CALLER`` lets the caller pick.
         way: ``replace`` and ``latest``, see ``SubgraphSampler``; the batch's random key; and the
             number of vertices that a group should have. Trees must then be in the order of their
             seeds, one seed each, and each run found from one run. 0: one group.
@@ -557,7 +604,7 @@ def sample_trees(edges, times, shape, way, weights, roots, memory, bounds, repor
             of one vertex's picks; the bits of the size of each vertex type's hash table, kept from
             batch to batch; ``longs``; ``ends_of``.
     """
-    csc, like, like_ids = edges
+    csc, like, like_ids, narrow = edges
     timed, like_times, limits = times
     ends, num_nodes, fanouts, runs = shape
     replace, latest, key, in_group = way
@@ -574,6 +621,7 @@ def sample_trees(edges, times, shape, way, weights, roots, memory, bounds, repor
         csc,
         like,
         like_ids,
+        narrow,
         timed,
         like_times,
         limits,
@@ -586,8 +634,14 @@ def sample_trees(edges, times, shape, way, weights, roots, memory, bounds, repor
         key,
     )
     group = _counters_of_group(divided.counters, num_types, num_edge_types)
-    _clear(group.nodes_before)
-    _clear(group.edges_before)
+    # In the middle of a hop of the only group.
+    goes_on = report[PHASE] != FRESH
+    if not goes_on:
+        _clear(group.nodes_before)
+        _clear(group.edges_before)
+        report[PHASE] = BEGIN
+        report[HOP] = 0
+    report[STATUS] = DONE
     begin = 0
     number = 0
     size = 0
@@ -596,15 +650,21 @@ def sample_trees(edges, times, shape, way, weights, roots, memory, bounds, repor
     while begin < num_seeds:
         size = min(num_seeds - begin, _next_group(in_group, begin, size, num_found))
         own = bounds[number]
-        r = _begin_group(batch, room, group, begin, begin + size, roots, own, report)
-        if r < 0:
-            return
-        for hop in range(num_hops + 1):
-            _begin_hop(batch, room, group, counts[hop])
+        r = report[ROW]
+        if not goes_on:
+            r = _begin_group(batch, room, group, begin, begin + size, roots, own, report)
+            if r < 0:
+                return
+        for hop in range(report[HOP], num_hops + 1):
+            if not goes_on:
+                _begin_hop(batch, room, group, counts[hop])
+            goes_on = False
             while r < len(runs) and runs[r, _HOP] == hop:
                 e = runs[r, _EDGE]
                 total = _draw(batch, weights, room, group, hop, e, report)
                 if total < 0:
+                    report[HOP] = hop
+                    report[ROW] = r
                     return
                 edges_of[hop, e] += total
                 r = _number_runs(batch, room, group, r, own)
@@ -615,9 +675,8 @@ def sample_trees(edges, times, shape, way, weights, roots, memory, bounds, repor
     for hop in range(num_hops):
         for t in range(num_types):
             counts[hop + 1, t] += counts[hop, t]
-    report[0] = DONE
-    report[4] = number
-    report[3] = _lay_out(group.nodes_before, group.edges_before, parts, roots[3])
+    report[EDGE] = number
+    report[BYTES] = _lay_out(group.nodes_before, group.edges_before, parts, roots[3])
 
 
 @kernel
@@ -730,7 +789,7 @@ def put_trees(ends, num_nodes, fanouts, runs, most, longs, ends_of, bounds, repo
     until = _counters_of_result(divided.counters, num_types, num_edge_types, len(runs))
     # Scratch is ordered by group, then run. So first find where each run begins in the result, then
     # copy group by group.
-    num_groups = report[4]
+    num_groups = report[EDGE]
     _begin_runs(runs, num_groups, bounds, until)
     _clear(until.nodes)
     _clear(until.edges)

@@ -11,7 +11,6 @@ import numpy as np
 from ..._jit import kernel, prefetch
 from .hop import _A, draw_below, first_from, place_of, slot_of
 
-_IDS_AHEAD = 64  # edges between the prefetch of an edge id and its copy
 _AHEAD = 32  # edges between the prefetch of a cache line and its use
 _MARK_BITS = 14
 # One byte per mark: 16 KiB, half of an L1 cache of 32 KiB; the other half is left for the row.
@@ -298,23 +297,10 @@ def in_trees(neighbors, indptr, trees, num_src, out):
 
 
 @kernel
-def put_edges(indptr, indices, positions, edge_ids, first_dst, at, src, dst, out_ids):
-    """Write a hop's edges from ``at`` on: the local ids of both ends, and the edges' ids.
-
-    ``edge_ids`` are the graph's (empty: ids are positions). Destinations begin at ``first_dst``.
-    """
-    n = len(positions)
-    # One pass per column: only the last reads memory at random, and its misses overlap.
+def put_edges(indptr, indices, first_dst, src, dst):
+    """Write a hop's edges: the local ids of both ends. Destinations begin at ``first_dst``."""
     for i in range(len(indptr) - 1):
         for e in range(indptr[i], indptr[i + 1]):
-            dst[at + e] = first_dst + i
-    for e in range(n):
-        src[at + e] = indices[e]
-    if len(edge_ids) == 0:
-        for e in range(n):
-            out_ids[at + e] = positions[e]
-    else:
-        for e in range(n):
-            if e + _IDS_AHEAD < n:
-                prefetch(edge_ids, positions[e + _IDS_AHEAD])
-            out_ids[at + e] = edge_ids[positions[e]]
+            dst[e] = first_dst + i
+    for e in range(len(indices)):
+        src[e] = indices[e]

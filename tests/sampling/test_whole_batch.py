@@ -1,5 +1,5 @@
-"""Small batches in one kernel call, uniform ones and by weight, against the same batches sampled hop
-by hop, bit by bit."""
+"""Batches that kernels draw in one call, uniform ones and by weight, against the same batches picked
+by pickers, bit by bit; and what makes a kernel stop."""
 
 import pickle
 import threading
@@ -8,19 +8,19 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 import torch
+from by_pickers import by_pickers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from plain_sampler import pick as plain_pick
 from tiers import examples
 
 from pagraph import CSC, FormatError, Graph, NeighborSampler
-from pagraph.sampling import SubgraphSampler, uniform_batch
+from pagraph.sampling import SubgraphSampler, whole_batch
 from pagraph.sampling.hop import set_slots
 from pagraph.sampling.kernels.batch import fill_fresh_table, hop_key, pick_as
 from pagraph.seeds import derive_key
 from pagraph.system.buffers import BufferPools
 
-NO_EDGES = -1
 DTYPES = [torch.int32, torch.int64]
 
 
@@ -40,18 +40,9 @@ def graphs(draw):
     return Graph(csc)
 
 
-def hop_by_hop(call):
-    """What ``call`` returns where every batch is too large for the kernel."""
-    limit, uniform_batch.MOST_EDGES = uniform_batch.MOST_EDGES, NO_EDGES
-    try:
-        return call()
-    finally:
-        uniform_batch.MOST_EDGES = limit
-
-
 def in_one_call(sampler, graph, seeds, *arguments, **settings):
-    """The batch; fails if it was sampled hop by hop."""
-    assert uniform_batch.sample_at_once(sampler, graph, seeds, 0, None, None) is not None
+    """The batch; fails if pickers pick some of it."""
+    assert not sampler.plan(graph).asks
     return sampler.sample(graph, seeds, *arguments, **settings)
 
 
@@ -86,7 +77,7 @@ def flat(value):
     as_mapping=st.booleans(),
     data=st.data(),
 )
-def test_equals_sampling_hop_by_hop(
+def test_equals_pickers(
     graph, fanouts, none, once, replace, edge_dir, key, dtype, seed_dtype, as_mapping, data
 ):
     seeds = torch.tensor(
@@ -100,7 +91,7 @@ def test_equals_sampling_hop_by_hop(
     given = {"_N": seeds} if as_mapping else seeds
     pools = BufferPools(2)
     batch = in_one_call(sampler, graph, given, key, dtype=dtype, pools=pools)
-    assert flat(batch) == flat(hop_by_hop(lambda: sampler.sample(graph, given, key, dtype=dtype)))
+    assert flat(batch) == flat(by_pickers(lambda: sampler.sample(graph, given, key, dtype=dtype)))
     again = sampler.sample(graph, given, key, dtype=dtype, pools=pools)
     assert flat(again) == flat(batch)
 
@@ -130,16 +121,16 @@ def typed_graphs(draw):
 @contextmanager
 def numbered(*, by_places):
     """Number vertices by their places, or all of them by hash tables."""
-    most, uniform_batch._MOST_PLACES = (
-        uniform_batch._MOST_PLACES,
-        uniform_batch._MOST_PLACES if by_places else -1,
+    most, whole_batch._MOST_PLACES = (
+        whole_batch._MOST_PLACES,
+        whole_batch._MOST_PLACES if by_places else -1,
     )
-    uniform_batch._Layout.of.cache_clear()
+    whole_batch._Layout.of.cache_clear()
     try:
         yield
     finally:
-        uniform_batch._MOST_PLACES = most
-        uniform_batch._Layout.of.cache_clear()
+        whole_batch._MOST_PLACES = most
+        whole_batch._Layout.of.cache_clear()
 
 
 @settings(max_examples=examples(150), deadline=None)
@@ -153,9 +144,7 @@ def numbered(*, by_places):
     dtype=st.sampled_from([*DTYPES, None]),
     data=st.data(),
 )
-def test_several_types_equal_sampling_hop_by_hop(
-    graph, once, replace, by_places, shared, key, dtype, data
-):
+def test_several_types_equal_pickers(graph, once, replace, by_places, shared, key, dtype, data):
     seeds = {}
     for ntype in data.draw(st.lists(st.sampled_from("abc"), min_size=1, unique=True)):
         ids = st.lists(
@@ -175,7 +164,7 @@ def test_several_types_equal_sampling_hop_by_hop(
         again = sampler.sample(graph, seeds, key, dtype=dtype, pools=pools)
     assert (
         flat(batch)
-        == flat(hop_by_hop(lambda: sampler.sample(graph, seeds, key, dtype=dtype)))
+        == flat(by_pickers(lambda: sampler.sample(graph, seeds, key, dtype=dtype)))
         == flat(again)
     )
 
@@ -208,7 +197,7 @@ def give_weights(graph, data):
     of_user=st.booleans(),
     data=st.data(),
 )
-def test_weights_of_several_types_equal_sampling_hop_by_hop(
+def test_weights_of_several_types_equal_pickers(
     graph, once, replace, by_places, shared, key, of_user, data
 ):
     give_weights(graph, data)
@@ -228,12 +217,8 @@ def test_weights_of_several_types_equal_sampling_hop_by_hop(
     if of_user:
         options["field"] = lambda etype, name: graph.edge_fields(etype).get(name)
     with numbered(by_places=by_places):
-        assert (
-            uniform_batch.sample_at_once(sampler, graph, seeds, 0, None, None, **options)
-            is not None
-        )
-        batch = sampler.sample(graph, seeds, key, **options)
-    assert flat(batch) == flat(hop_by_hop(lambda: sampler.sample(graph, seeds, key)))
+        batch = in_one_call(sampler, graph, seeds, key, **options)
+    assert flat(batch) == flat(by_pickers(lambda: sampler.sample(graph, seeds, key)))
 
 
 def weighted_types(dtypes=(torch.float32, torch.float32)):
@@ -265,7 +250,7 @@ def test_weights_that_are_written_or_replaced_count_from_the_next_batch_on(sampl
 
     def both():
         in_one = flat(in_one_call(sampler, graph, seeds, 1))
-        assert in_one == flat(hop_by_hop(lambda: sampler.sample(graph, seeds, 1)))
+        assert in_one == flat(by_pickers(lambda: sampler.sample(graph, seeds, 1)))
         return in_one
 
     found = [both()]
@@ -288,14 +273,14 @@ def test_one_sampler_of_weights_for_two_graphs_in_turn(sampler):
     graphs = weighted_types(), weighted_types((torch.float64, torch.float64))
     graphs[1].edge_fields(graphs[1].edge_types[0])["w"][::2] = 0
     seeds = {"a": torch.arange(20)}
-    expected = [flat(hop_by_hop(lambda: sampler.sample(g, seeds, 1))) for g in graphs]  # noqa: B023
+    expected = [flat(by_pickers(lambda: sampler.sample(g, seeds, 1))) for g in graphs]  # noqa: B023
     for _ in range(2):
         assert [flat(in_one_call(sampler, g, seeds, 1)) for g in graphs] == expected
 
 
-def test_weights_of_several_dtypes_are_sampled_hop_by_hop():
+def test_weights_of_several_dtypes():
+    """Kernels take those of one dtype, pickers the others."""
     graph, seeds = weighted_types((torch.float32, torch.float64)), {"a": torch.arange(20)}
-    assert uniform_batch.sample_at_once(WEIGHTED[0], graph, seeds, 0, None, None) is None
     alike = weighted_types((torch.float64, torch.float64))
     for etype in graph.edge_types:
         alike.set_field("w", graph.edge_fields(etype)["w"].double(), edge_type=etype)
@@ -303,7 +288,7 @@ def test_weights_of_several_dtypes_are_sampled_hop_by_hop():
 
 
 @pytest.mark.parametrize("sampler", WEIGHTED)
-def test_wrong_weights_are_the_error_of_sampling_hop_by_hop(sampler):
+def test_wrong_weights_are_the_error_of_pickers(sampler):
     graph = weighted_types()
     graph.edge_fields(("b", "of", "a"))["w"][3] = float("nan")
     for seeds, fails in ({"a": torch.arange(3)}, True), ({"b": torch.arange(3)}, False):
@@ -312,7 +297,7 @@ def test_wrong_weights_are_the_error_of_sampling_hop_by_hop(sampler):
             with pytest.raises(ValueError, match="^edge field 'w' must be finite and not negative"):
                 sampler.sample(graph, seeds, 1)
         else:
-            expected = flat(hop_by_hop(lambda: sampler.sample(graph, seeds, 1)))  # noqa: B023
+            expected = flat(by_pickers(lambda: sampler.sample(graph, seeds, 1)))  # noqa: B023
             assert flat(sampler.sample(graph, seeds, 1)) == expected
     graph.edge_fields(("b", "of", "a"))["w"][3] = 1
     assert sampler.sample(graph, {"a": torch.arange(3)}, 1) is not None
@@ -321,7 +306,7 @@ def test_wrong_weights_are_the_error_of_sampling_hop_by_hop(sampler):
 @pytest.mark.parametrize("sampler", WEIGHTED)
 def test_threads_share_weights(sampler):
     graph = weighted_types()
-    expected = hop_by_hop(
+    expected = by_pickers(
         lambda: [flat(sampler.sample(graph, {"a": torch.arange(i, i + 9)}, i)) for i in range(40)]
     )
     # Nothing is known about this one: the threads meet while its weights are made.
@@ -365,7 +350,7 @@ def test_damage_among_weighted_edges_is_the_same_error(make, weighed):
         graph.set_field("w", torch.rand(graph.csc_of(etype).num_edges), edge_type=etype)
     sampler, seeds = make([3, 3], prob="w"), {"a": torch.arange(9)}
     with pytest.raises(FormatError) as expected:
-        hop_by_hop(lambda: sampler.sample(graph, seeds))
+        by_pickers(lambda: sampler.sample(graph, seeds))
     with pytest.raises(FormatError) as got:
         sampler.sample(graph, seeds)
     assert str(got.value) == str(expected.value)
@@ -399,7 +384,7 @@ def test_fanouts_by_edge_type_and_strided_seeds(make):
     )
     seeds = torch.arange(40)[::3]
     assert flat(in_one_call(sampler, graph, seeds, 5)) == flat(
-        hop_by_hop(lambda: sampler.sample(graph, seeds, 5))
+        by_pickers(lambda: sampler.sample(graph, seeds, 5))
     )
 
 
@@ -407,7 +392,7 @@ def test_a_subgraph_without_hops_is_its_seeds():
     seeds = torch.tensor([4, 4, 1])
     batch = in_one_call(SubgraphSampler([]), random_graph(), seeds)
     assert flat(batch) == flat(
-        hop_by_hop(lambda: SubgraphSampler([]).sample(random_graph(), seeds))
+        by_pickers(lambda: SubgraphSampler([]).sample(random_graph(), seeds))
     )
 
 
@@ -418,7 +403,7 @@ def test_the_hash_table_grows_and_shrinks_from_batch_to_batch(make):
     for key, size in enumerate([1, 2000, 1, 300, 1, 1, 1, 1, 700]):
         seeds = torch.arange(size)
         batch = in_one_call(sampler, graph, seeds, key)
-        assert flat(batch) == flat(hop_by_hop(lambda: sampler.sample(graph, seeds, key)))  # noqa: B023
+        assert flat(batch) == flat(by_pickers(lambda: sampler.sample(graph, seeds, key)))  # noqa: B023
 
 
 @pytest.mark.parametrize(
@@ -493,7 +478,7 @@ def test_damaged_arrays_are_the_same_error(make, dtype, indptr, indices):
     graph = Graph(CSC(torch.tensor(indptr, dtype=dtype), torch.tensor(indices, dtype=dtype), 3))
     sampler, seeds = make([3, 3]), torch.tensor([2, 0], dtype=torch.int32)
     with pytest.raises(FormatError) as expected:
-        hop_by_hop(lambda: sampler.sample(graph, seeds))
+        by_pickers(lambda: sampler.sample(graph, seeds))
     with pytest.raises(FormatError) as got:
         sampler.sample(graph, seeds)
     assert str(got.value) == str(expected.value)
@@ -514,7 +499,7 @@ def test_seeds_outside_the_graph_are_the_same_error(make, bad, dtype, as_mapping
     graph, sampler, seeds = random_graph(), make([2, 2]), torch.tensor(bad)
     given = {"_N": seeds} if as_mapping else seeds
     with pytest.raises(IndexError) as expected:
-        hop_by_hop(lambda: sampler.sample(graph, given, dtype=dtype))
+        by_pickers(lambda: sampler.sample(graph, given, dtype=dtype))
     with pytest.raises(IndexError) as got:
         sampler.sample(graph, given, dtype=dtype)
     assert str(got.value) == str(expected.value)
@@ -523,7 +508,7 @@ def test_seeds_outside_the_graph_are_the_same_error(make, bad, dtype, as_mapping
 @pytest.mark.parametrize("make", [NeighborSampler, SubgraphSampler])
 def test_threads_share_sampler_graph_and_pools(make):
     graph, sampler, pools = random_graph(), make([4, 3, 2]), BufferPools(3)
-    expected = hop_by_hop(
+    expected = by_pickers(
         lambda: [flat(sampler.sample(graph, torch.arange(i, i + 20), i)) for i in range(60)]
     )
     results = {}
@@ -563,33 +548,6 @@ def test_an_array_that_moved_is_read_where_it_is():
     graph.csc.indptr.share_memory_()
     graph.csc.indices.share_memory_()
     assert flat(in_one_call(sampler, graph, seeds, 1)) == before
-
-
-class Others(NeighborSampler):
-    """Picks otherwise."""
-
-    def picker(self, *arguments):
-        return None
-
-
-@pytest.mark.parametrize(
-    "sampler",
-    [
-        NeighborSampler([-1, 2]),
-        NeighborSampler([2**20]),
-        SubgraphSampler([2], disjoint=True),
-        SubgraphSampler([2], induced=True),
-        SubgraphSampler([2], disjoint=True, prob="w"),
-        SubgraphSampler([2], induced=True, prob="w"),
-        SubgraphSampler([2**18]),
-        Others([2]),
-    ],
-)
-def test_what_is_sampled_hop_by_hop(sampler):
-    assert (
-        uniform_batch.sample_at_once(sampler, random_graph(), torch.arange(50), 0, None, None)
-        is None
-    )
 
 
 def random_graph(n=200, m=3000):

@@ -1,0 +1,186 @@
+"""What a batch is drawn from, as kernels and pickers take it; for batches of every kind."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..seeds.keys import Renewal, derive_key
+from .hop import SHARES_NONE, Hop, HopMemory
+from .plan import NUMPY_IDS, WeightedEdges, check_dtype, edges_for_kernels
+from .sampler import own_fields, seeds_by_type
+
+if TYPE_CHECKING:
+    from ..graph.graph import EdgeType, Graph
+    from .edge_values import EdgeField
+    from .excluded import ExcludedEdges
+    from .hop import HopEdges, Scratch
+    from .plan import KernelEdges, SamplePlan
+    from .sampler import HopSampler
+
+_NO_MARKS = np.empty(0, dtype=np.uint8)
+
+
+@dataclass(eq=False, slots=True)
+class Drawing:
+    """A batch while it is drawn: what it is drawn from, and how.
+
+    Attributes:
+        sampler, graph, seeds, field, exclude: See ``BlockSampler.sample``.
+        key: The random key.
+        renewal: See ``Hop``.
+        plan: The hops to draw.
+        given: Seeds of each vertex type, if any.
+        counts: Number of seeds of each vertex type.
+        dtype: Id dtype of the result.
+        edges: The edges to draw from.
+        weights: Their weights; None: uniform.
+        stops: Whether the kernel may stop for the caller to act. An exception may then leave its
+            memory as it is, and a picker may sample, too.
+        weighed: Whether a picker gave weights, by hop and edge type in the order of drawing.
+    """
+
+    sampler: Any  # a HopSampler; of trees a SubgraphSampler
+    graph: Graph
+    seeds: Tensor | Mapping[str, Tensor]
+    field: EdgeField | None
+    exclude: Mapping[EdgeType, ExcludedEdges] | None
+    key: int
+    renewal: Any
+    plan: SamplePlan
+    given: list[Tensor | None]
+    counts: list[int]
+    dtype: torch.dtype
+    edges: KernelEdges
+    weights: WeightedEdges | None
+    stops: bool
+    weighed: dict[int, bool]
+
+    @classmethod
+    def of(
+        cls,
+        sampler: HopSampler,
+        graph: Graph,
+        seeds: Tensor | Mapping[str, Tensor],
+        key: int,
+        dtype: torch.dtype | None,
+        field: EdgeField | None,
+        exclude: Mapping[EdgeType, ExcludedEdges] | None = None,
+    ) -> Drawing:
+        """A batch before it is drawn; raises as ``BlockSampler.sample``."""
+        types = graph.types
+        plan = sampler.known_plans.get(types) or sampler.plan(graph)
+        given = _given(graph, seeds)
+        if given is None:
+            by_type = seeds_by_type(graph, seeds)
+            given = [_as_ids(by_type.get(ntype)) for ntype in types.nodes]
+            seeds = by_type
+        dtypes = [ids.dtype for ids in given if ids is not None]
+        dtype = dtype or (dtypes[0] if dtypes else torch.int64)
+        check_dtype(dtype, types.sizes)
+        # The kernels check seeds, but only after they are converted.
+        if dtypes.count(dtype) < len(dtypes):
+            seeds_by_type(graph, seeds)
+        edges = edges_for_kernels(sampler.edge_dir, graph)
+        renewal = SHARES_NONE
+        if sampler.batch_dependency != 1:
+            shared = Renewal.of(key, sampler.batch_dependency)
+            key = shared.key
+            renewal = shared.numbers
+        weights = None
+        if sampler.prob is not None and plan.draws:
+            make = partial(WeightedEdges.of, sampler.weights, graph, plan)
+            weights = sampler.known_weights.get(graph, sampler.prob, field, make)
+            plan = weights.plan
+            if edges.on_disk:
+                weights.leave_offsets(edges.csc)
+        counts = [0 if ids is None else ids.shape[0] for ids in given]
+        return cls(
+            sampler,
+            graph,
+            seeds,
+            field,
+            exclude,
+            key,
+            renewal,
+            plan,
+            given,
+            counts,
+            dtype,
+            edges,
+            weights,
+            edges.on_disk or plan.asks,
+            {},
+        )
+
+    def excluded_for_kernels(self) -> Any:
+        """The kernels' ``excluded``, of a batch that has some."""
+        edge_types = self.graph.types.edges
+        table = np.zeros((len(edge_types), 5), dtype=np.int64)
+        for etype, edges in (self.exclude or {}).items():
+            if etype in edge_types and edges.count:
+                table[edge_types.index(etype)] = edges.for_kernels()
+        return table, _NO_MARKS
+
+    def picked(
+        self, scratch: Scratch, hop: int, place: int, frontier: Any, **more: Any
+    ) -> HopEdges:
+        """The edges of a hop along edge type number ``place`` that the sampler itself picks.
+
+        ``more`` are arguments of ``Hop``.
+        """
+        etype = self.graph.types.edges[place]
+        offset = int(self.renewal[3]) if len(self.renewal) else 0
+        layer_key = derive_key(self.key, hop) + offset
+        own_key = derive_key(self.key, hop, place) + offset if place else layer_key
+        own = Hop(
+            csc=self.edges.owners[place],
+            frontier=frontier,
+            key=np.uint64(own_key % 2**64),
+            layer_key=np.uint64(layer_key % 2**64),
+            batch_key=np.uint64((self.key + offset) % 2**64),
+            scratch=scratch,
+            dtype=torch.int32,
+            pool=HopMemory(scratch, "picked"),
+            renewal=self.renewal,
+            **more,
+        )
+        picked = self.sampler.pick(
+            self.graph, own, hop, etype, self.field or own_fields(self.graph)
+        )
+        excluded = (self.exclude or {}).get(etype)
+        return picked if excluded is None else excluded.drop_from(picked)
+
+
+def _given(graph: Graph, seeds: Any) -> list[Tensor | None] | None:
+    """The seeds of each vertex type; None unless all are int32 or int64 tensors on the CPU."""
+    given: list[Tensor | None]
+    if isinstance(seeds, Tensor):
+        if not graph.is_homogeneous:
+            return None
+        given = [seeds]
+        count = 1
+    elif not isinstance(seeds, Mapping):
+        return None
+    else:
+        given = [seeds.get(ntype) for ntype in graph.types.nodes]
+        count = len(seeds)
+    for ids in given:
+        if ids is None:
+            continue
+        if not isinstance(ids, Tensor) or ids.ndim != 1:
+            return None
+        if not ids.is_cpu or ids.dtype not in NUMPY_IDS:
+            return None
+        count -= 1
+    return None if count else given
+
+
+def _as_ids(ids: Tensor | None) -> Tensor | None:
+    return ids if ids is None or ids.dtype in NUMPY_IDS else ids.long()
