@@ -393,12 +393,12 @@ TREES = """
 import torch
 from pagraph import CSC, Graph, warmup
 from pagraph.sampling import SubgraphSampler
-from pagraph.sampling.kernels.tree_batch import put_trees, sample_trees
+from pagraph.sampling.kernels.batch import advance, put_subgraph
 
 for kind in warmup.kinds_of(["pyg"]):
     if kind.name.startswith("times"):
         list(kind.batches(warmup._tiny_graph()))
-known = [len(kernel.signatures) for kernel in (sample_trees, put_trees)]
+known = [len(kernel.signatures) for kernel in (advance, put_subgraph)]
 edges = CSC.from_coo([0, 1, 2], [1, 2, 0], (3, 3))
 graph = Graph({("a", "to", "b"): edges, ("b", "to", "a"): edges}, {"a": 3, "b": 3})
 seeds = {"a": torch.tensor([0, 1])}
@@ -409,7 +409,7 @@ for unit in 1, 10**9:
     late = {"a": torch.tensor([2, 2]) * unit}
     for more in {}, {"latest": True}, {"share_trees": True}, {"time_window": 1}:
         SubgraphSampler([2, -1], time="time", **more).sample(graph, seeds, seed_times=late)
-print(known, [len(kernel.signatures) for kernel in (sample_trees, put_trees)])
+print(known, [len(kernel.signatures) for kernel in (advance, put_subgraph)])
 """
 
 

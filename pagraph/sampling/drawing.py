@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from .hop import HopEdges, Scratch
     from .plan import KernelEdges, SamplePlan
     from .sampler import HopSampler
+    from .trees import TimedEdges, TreeTimes
 
 _NO_MARKS = np.empty(0, dtype=np.uint8)
 
@@ -41,6 +42,7 @@ class Drawing:
         dtype: Id dtype of the result.
         edges: The edges to draw from.
         weights: Their weights; None: uniform.
+        timed: The times of edges and trees; None: not by time.
         stops: Whether the kernel may stop for the caller to act. An exception may then leave its
             memory as it is, and a picker may sample, too.
         weighed: Whether a picker gave weights, by hop and edge type in the order of drawing.
@@ -59,6 +61,7 @@ class Drawing:
     dtype: torch.dtype
     edges: KernelEdges
     weights: WeightedEdges | None
+    timed: tuple[TimedEdges, TreeTimes] | None
     stops: bool
     weighed: dict[int, bool]
 
@@ -72,6 +75,7 @@ class Drawing:
         dtype: torch.dtype | None,
         field: EdgeField | None,
         exclude: Mapping[EdgeType, ExcludedEdges] | None = None,
+        timed: tuple[TimedEdges, TreeTimes] | None = None,
     ) -> Drawing:
         """A batch before it is drawn; raises as ``BlockSampler.sample``."""
         types = graph.types
@@ -100,6 +104,8 @@ class Drawing:
             plan = weights.plan
             if edges.on_disk:
                 weights.leave_offsets(edges.csc)
+        if timed is not None:
+            timed[0].leave_ids(edges.csc)
         counts = [0 if ids is None else ids.shape[0] for ids in given]
         return cls(
             sampler,
@@ -115,6 +121,7 @@ class Drawing:
             dtype,
             edges,
             weights,
+            timed,
             edges.on_disk or plan.asks,
             {},
         )

@@ -24,8 +24,7 @@ if TYPE_CHECKING:
 
 # 8 KiB: quick to clear, and 512 vertices fit without growing.
 _MIN_TABLE_BITS = 10
-FIRST_ROOM = 2**16
-"""Initial room, in vertices or edges of one type, for a batch of trees."""
+_FIRST_ROOM = 2**16  # edges
 SHARES_NONE: npt.NDArray[np.uint64] = np.empty(0, dtype=np.uint64)
 """In place of ``Renewal.numbers`` if batches share no random numbers."""
 _local = threading.local()
@@ -50,10 +49,8 @@ class Scratch:
         self._table_bits: Array = np.empty(0, dtype=np.int64)
         self._places: Array = np.empty(0, dtype=np.int32)
         self.of_batch: Any = None  # arrays of the last batch that was sampled in one call
-        self.of_trees: Any = None  # arrays of the last batch of trees
-        self.room = FIRST_ROOM  # room for the edges of batches that may be huge
+        self.room = _FIRST_ROOM  # room for the edges of batches that may be huge
         self.in_use = False  # by a batch that is being drawn, or was when an exception came
-        self.tree_room = FIRST_ROOM
         self.induced_room = 2**16  # room for edges of an induced subgraph
 
     @staticmethod
@@ -70,7 +67,7 @@ class Scratch:
         its picker samples, too, or an exception has ended it."""
         scratch: Scratch | None = getattr(_local, "value", None)
         if scratch is None or scratch.in_use:
-            room = FIRST_ROOM if scratch is None else scratch.room
+            room = _FIRST_ROOM if scratch is None else scratch.room
             scratch = _local.value = Scratch()
             scratch.room = room
         return scratch

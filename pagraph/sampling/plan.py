@@ -42,6 +42,7 @@ class SamplePlan:
             ``(num_edge_types, 2)``, int64.
         replace: Draw with replacement.
         once: Each hop expands what the previous one found; else all known vertices.
+        disjoint: Each seed has its own tree.
         shared: None, or for LABOR whether all hops share their random numbers.
         weighed: Whether drawn edges have weights.
         set_size: Slots of the hash set of one vertex's picks.
@@ -51,6 +52,7 @@ class SamplePlan:
     ends: Int64Array
     replace: bool
     once: bool
+    disjoint: bool
     shared: bool | None
     weighed: bool
     set_size: int

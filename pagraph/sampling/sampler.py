@@ -241,6 +241,7 @@ class HopSampler(MiniBatchSampler):
             edge_ends(graph),
             self.replace,
             self.expands_once,
+            self.disjoint,
             self.layer_dependency if kind == "shared" else None,
             self.weighs_edges or (kind == "caller" and not self.expands_once),
             set_slots(int(fanouts.max(initial=1))),

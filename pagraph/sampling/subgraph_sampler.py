@@ -19,8 +19,7 @@ from .induced import induced_batch
 from .pickers import TimedPicker, UniformPicker, measure_rows
 from .sampler import FanoutSampler, MiniBatchSampler, seeds_by_type
 from .times import EdgeTimes, as_window, edge_times
-from .tree_batch import TimedEdges, sample_trees
-from .trees import TreeTimes, induced_in_trees
+from .trees import TimedEdges, TreeTimes, induced_in_trees
 from .whole_batch import sample_batch, sampled_vertices
 
 if TYPE_CHECKING:
@@ -212,7 +211,7 @@ class SubgraphSampler(FanoutSampler):
                 graph, self.time, of_edges.dtypes, by_type, seed_times, share=self.share_trees
             )
             timed = of_edges, of_trees
-        batch = sample_trees(self, graph, by_type, key, dtype, pools, timed, field)
+        batch: Subgraph = sample_batch(self, graph, by_type, key, dtype, pools, field, timed=timed)
         if self.induced:
             times = None if timed is None else timed[1]
             return induced_in_trees(self, graph, batch, times, field, pools)

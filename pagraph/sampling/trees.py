@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -13,18 +13,21 @@ from torch import Tensor
 
 from ..graph.csc import no_ids
 from ..graph.minibatch import SampledEdges, Subgraph
-from ..system.arrays import Array
+from ..system.arrays import Array, Int64Array
 from ..system.buffers import BufferPools
 from .hop import Hop, Scratch, raise_bad_source
 from .induced import edge_ids_of
 from .pickers import measure_rows
+from .report import EDGES_ON_DISK
 from .sampler import own_fields
-from .times import as_times, known_ticks, one_kind, window_starts
+from .times import MISSING, as_times, known_ticks, one_kind, window_starts
 
 if TYPE_CHECKING:
     from ..graph.graph import EdgeType, Graph
     from .edge_values import EdgeField
     from .hop import VertexTable
+    from .plan import SamplePlan
+    from .times import EdgeTimes
 
 
 _ALL: Array = np.empty(0, np.int64)
@@ -371,6 +374,78 @@ class TreeTimes:
             starts = window_starts(self.until, length, self.floats)
             self._starts[length] = None if starts is None else starts.numpy()
         return self._starts[length]
+
+
+@dataclass(frozen=True, eq=False)
+class TimedEdges:
+    """Times of all edges that a sampler draws from, as the kernels take them.
+
+    Attributes:
+        table: The table in the kernels' ``timed``, shape ``(num_edge_types, 4)``, int64.
+        like: An empty array of the times' dtype.
+        windows: Lengths of the time windows; window ``i`` is row ``i + 1`` of ``limits``. None: all
+            known times.
+        dtypes: Dtypes of the time fields, see ``check_time_fields``.
+        held: Keeps the memory at the table's addresses alive.
+    """
+
+    table: Int64Array
+    like: Array
+    windows: Sequence[float | None]
+    dtypes: Mapping[str, torch.dtype]
+    held: Sequence[Any]
+
+    @classmethod
+    def of(cls, sampler: Any, graph: Graph, plan: SamplePlan, field: EdgeField) -> TimedEdges:
+        """The times of the edge types that any hop draws from; raises as ``sample``."""
+        name = sampler.time or ""
+        dtypes = check_time_fields(graph, name, field, sampler.time_window)
+        edge_types = graph.types.edges
+        drawn = [bool(fanouts.any()) for fanouts in plan.fanouts.T]
+        known: dict[int, EdgeTimes] = {}
+        for place, etype in enumerate(edge_types):
+            times = sampler.times(graph, etype, field) if drawn[place] else None
+            if times is not None and times.num_edges:
+                known[place] = times
+        # The kernels take one dtype; if dtypes differ, narrow ones are converted.
+        wide = any(times.values.dtype == torch.int64 for times in known.values())
+        dtype = torch.int64 if wide else torch.int32
+        table = np.zeros((len(edge_types), 4), dtype=np.int64)
+        windows: dict[float | None, int] = {}
+        held: list[Any] = []
+        for place, times in known.items():
+            values = times.values.to(dtype)
+            marks = times.marks.to(dtype)
+            held += [values, marks, times.edges]
+            length = sampler.window(edge_types[place])
+            row = 0
+            if length is not None or times.has_missing:
+                row = windows.setdefault(length, 1 + len(windows))
+            pairs = 0 if times.edges is None else times.edges.data_ptr()
+            table[place] = values.data_ptr(), marks.data_ptr(), pairs, row
+        like = np.empty(0, np.int64 if wide else np.int32)
+        return cls(table, like, list(windows), dtypes, held)
+
+    @cached_property
+    def _paired(self) -> list[int]:
+        return [place for place, row in enumerate(self.table.tolist()) if row[2]]
+
+    def leave_ids(self, csc: Any) -> None:
+        """Note in the kernels' ``csc`` which types' sources and ids are read from pairs, which are
+        not on disk; the positions of these edges become their ids."""
+        # One number at a time is faster than NumPy's masks, since there are few types.
+        for place in self._paired:
+            csc[place, 2] = 0
+            csc[place, 6] &= ~EDGES_ON_DISK
+
+    def limits(self, trees: TreeTimes) -> Int64Array:
+        """The kernels' ``limits`` for a batch's trees, shape ``(1 + windows, trees)``, int64."""
+        limits = np.empty((1 + len(self.windows), len(trees.until)), dtype=np.int64)
+        limits[0] = trees.until.numpy()
+        for row, length in enumerate(self.windows, 1):
+            starts = trees.starts(length)
+            limits[row] = MISSING if starts is None else starts
+        return limits
 
 
 def _times_of(graph: Graph, name: str, ntype: str, seeds: Tensor, times: Any) -> tuple[str, Tensor]:

@@ -36,6 +36,7 @@ from .report import (
     BYTES,
     EDGE,
     EDGE_TYPE,
+    EDGES_ON_DISK,
     FRESH,
     FULL,
     HOP,
@@ -51,13 +52,14 @@ from .report import (
 from .sampler import seeds_by_type
 
 if TYPE_CHECKING:
-    from ..graph.csc import CSC
     from ..graph.graph import EdgeType, Graph
     from ..system.buffers import BufferPools
     from .edge_values import EdgeField
     from .excluded import ExcludedEdges
+    from .hop import HopEdges
     from .plan import SamplePlan
     from .sampler import HopSampler
+    from .trees import TimedEdges, TreeTimes
 
 _MOST_EDGES = 2**23
 """Room for all edges that a batch may draw, up to this many. The system allocates its pages when
@@ -83,7 +85,7 @@ _TORCH_IDS = {kind: dtype for dtype, kind in NUMPY_IDS.items()}
 # more than the head-room of recycled memory; so one buffer fits the next batch, too.
 _VARIES = 2**20
 _UNBOUNDED = 2**60
-_NO_MARKS = np.empty(0, dtype=np.uint8)
+_UNTIMED = np.empty(0, dtype=np.int32)
 NEW_MEMORY = BufferPool(most=0)
 
 
@@ -174,6 +176,7 @@ def _as_subgraph(
     nodes = {}
     ends = {}
     edges = {}
+    trees = {}
     part = len(node_types)
     for t, ntype in enumerate(node_types):
         known = counts[t :: len(node_types)]
@@ -188,8 +191,10 @@ def _as_subgraph(
         edge_index = ids[both : both + 2 * total].view(2, total)
         edges[etype] = SampledEdges(edge_index, longs[edge_id : edge_id + total], hop_ends)
         part += 2
+    for ntype, begin in zip(node_types, parts[part:], strict=False):
+        trees[ntype] = longs[begin : begin + len(nodes[ntype])]
     by_type = {node_types[0]: seeds} if isinstance(seeds, Tensor) else dict(seeds)
-    return Subgraph(by_type, nodes, edges, ends)
+    return Subgraph(by_type, nodes, edges, ends, trees or None)
 
 
 class _Arena(NamedTuple):
@@ -197,8 +202,9 @@ class _Arena(NamedTuple):
 
     Attributes:
         room: Their layout.
-        work, bits, nodes, ids, local_ids, places: See ``advance`` of the kernels.
+        work, bits, nodes, ids, sources, local_ids, places: See ``advance`` of the kernels.
         weights: Weights of all drawn edges; empty if they have none.
+        trees: For disjoint trees, the vertices and their trees; see ``kernels/batch.py``.
     """
 
     room: _Layout
@@ -206,9 +212,11 @@ class _Arena(NamedTuple):
     bits: Any
     nodes: Any
     ids: Any
+    sources: Any
     local_ids: Any
     places: Any
     weights: Any
+    trees: Any
 
 
 def sample_batch(
@@ -220,6 +228,7 @@ def sample_batch(
     pools: BufferPools | None,
     field: EdgeField | None = None,
     exclude: Mapping[EdgeType, ExcludedEdges] | None = None,
+    timed: tuple[TimedEdges, TreeTimes] | None = None,
 ) -> Any:
     """Sample a batch; see ``BlockSampler.sample`` for arguments and errors.
 
@@ -229,7 +238,7 @@ def sample_batch(
         A subgraph if each hop expands what the previous one found, as ``SubgraphSampler.sample``
         does; else blocks, as ``BlockSampler.sample`` does.
     """
-    batch = Drawing.of(sampler, graph, seeds, key, dtype, field, exclude)
+    batch = Drawing.of(sampler, graph, seeds, key, dtype, field, exclude, timed)
     plan = batch.plan
     edges = batch.edges
     arena, report = _drawn(batch)
@@ -250,7 +259,14 @@ def sample_batch(
         if edges.on_disk:
             _ask_for_ids(batch, arena, *result)
         _kernels().put_subgraph(
-            edges.csc, edges.like_ids, edges.narrow, *shape, *memory, arena.work, *out
+            edges.csc,
+            edges.like_ids,
+            edges.narrow,
+            *shape,
+            plan.disjoint,
+            *memory,
+            arena.work,
+            *out,
         )
         return _as_subgraph(batch, of_nodes, others, *result)
     weights = whole.view(torch.float32) if plan.weighed else None
@@ -310,6 +326,7 @@ def _drawn(batch: Drawing) -> tuple[_Arena, list[int]]:
         for begin, count, ids in zip(room.begins, batch.counts, batch.given, strict=True):
             if ids is not None:
                 arena.nodes[begin : begin + count] = ids.numpy()
+        trees = None if arena.trees is None else _planted(batch, arena)
         scratch.in_use = batch.stops
         weights = None
         if batch.weights is not None:
@@ -329,7 +346,8 @@ def _drawn(batch: Drawing) -> tuple[_Arena, list[int]]:
             weights,
             plan.shared,
             excluded,
-            *arena[2:7],
+            trees,
+            *arena[2:8],
             arena.work,
         )
         advance(*given)
@@ -352,16 +370,45 @@ def _drawn(batch: Drawing) -> tuple[_Arena, list[int]]:
 
 def _new_arena(batch: Drawing, room: _Layout, scratch: Scratch) -> _Arena:
     """This thread's scratch arrays for batches of a layout."""
+    kind = NUMPY_IDS[batch.dtype]
+    ids = scratch.array("batch ids", room.ids, batch.edges.like.dtype)
+    sources = ids
+    trees = None
+    if batch.plan.disjoint:
+        vertices = scratch.array("batch vertices", room.nodes, _INT64)
+        trees_of = scratch.array("batch trees", room.nodes, _INT64)
+        trees = vertices, trees_of
+        sources = scratch.array("batch sources", room.most_picks, _INT64)
+        kind = _INT64
     return _Arena(
         room,
         scratch.array("batch", room.words, _INT64),
         scratch.table_bits(len(room.begins)),
-        scratch.array("batch nodes", room.nodes, NUMPY_IDS[batch.dtype]),
-        scratch.array("batch ids", room.ids, batch.edges.like.dtype),
+        scratch.array("batch nodes", room.nodes, kind),
+        ids,
+        sources,
         scratch.array("local ids", room.edges, _INT32),
         scratch.places(room.places),
         scratch.array("batch weights", room.edges if room.division[-1] else 0, _FLOAT32),
+        trees,
     )
+
+
+def _planted(batch: Drawing, arena: _Arena) -> Any:
+    """Write the trees of the seeds; returns the kernels' ``trees``."""
+    numbers: Any = range(sum(batch.counts))
+    if batch.timed is None:
+        times = np.zeros((len(batch.edges.owners), 4), np.int64)
+        timed = times, _UNTIMED, np.empty((1, 0), np.int64), False
+    else:
+        of_edges, of_trees = batch.timed
+        numbers = of_trees.of_seeds.numpy()
+        timed = of_edges.table, of_edges.like, of_edges.limits(of_trees), batch.sampler.latest
+    first = 0
+    for begin, count in zip(arena.room.begins, batch.counts, strict=True):
+        arena.trees[1][begin : begin + count] = numbers[first : first + count]
+        first += count
+    return *arena.trees, batch.dtype.itemsize, timed
 
 
 def _act(batch: Drawing, arena: _Arena, scratch: Scratch, report: list[int]) -> bool:
@@ -376,10 +423,13 @@ def _act(batch: Drawing, arena: _Arena, scratch: Scratch, report: list[int]) -> 
     known = report[REPORT + dst :: num_types]
     begin = arena.room.begins[dst]
     first = known[hop - 1] if plan.once and hop > 0 else 0
-    frontier = arena.nodes[begin + first : begin + known[hop]]
+    found = slice(begin + first, begin + known[hop])
+    frontier = arena.nodes[found] if arena.trees is None else arena.trees[0][found]
     frontier = frontier.astype(csc.indices.numpy().dtype, copy=False)
     if report[STATUS] == PICK:
-        return _pick(batch, arena, scratch, report, csc, frontier)
+        more = {} if arena.trees is None else _in_trees(batch, arena, place, found)
+        picked = batch.picked(scratch, hop, place, frontier, **more)
+        return _take(batch, arena, report, picked)
     pages = csc.pages
     assert pages is not None
     if report[STATUS] == ASK_OFFSETS:
@@ -395,33 +445,40 @@ def _act(batch: Drawing, arena: _Arena, scratch: Scratch, report: list[int]) -> 
     return True
 
 
+def _in_trees(batch: Drawing, arena: _Arena, place: int, found: slice) -> dict[str, Any]:
+    """What a picker needs to know of the frontier's trees, as arguments of ``Hop``."""
+    limits = {}
+    if batch.timed is not None:
+        window = batch.sampler.window(batch.graph.types.edges[place])
+        limits = batch.timed[1].limits(arena.trees[1][found], window)
+    return {"drawn_as": arena.nodes[found], **limits}
+
+
 def _positions(arena: _Arena, edge: int, total: int) -> Any:
     """The positions of ``total`` edges from number ``edge`` of a batch on."""
     begin = arena.room.division[POSITIONS] + edge
     return arena.ids[begin : begin + total]
 
 
-def _pick(
-    batch: Drawing, arena: _Arena, scratch: Scratch, report: list[int], csc: CSC, frontier: Any
-) -> bool:
-    """Let the sampler pick the edges of a hop; see :func:`_act`."""
-    hop = report[HOP]
+def _take(batch: Drawing, arena: _Arena, report: list[int], picked: HopEdges) -> bool:
+    """Take the edges that a picker has picked; see :func:`_act`."""
     place = report[EDGE_TYPE]
     edge = report[EDGE]
     row = report[ROW]
-    picked = batch.picked(scratch, hop, place, frontier)
     total = len(picked.positions)
     if edge + total > arena.room.edges:
         report[WHAT] = total
         return False
-    arena.work[row : row + len(frontier) + 1] = picked.indptr.numpy()
+    arena.work[row : row + len(picked.indptr)] = picked.indptr.numpy()
     positions = picked.positions.numpy()
     _positions(arena, edge, total)[:] = positions
-    batch.weighed[hop * len(batch.edges.owners) + place] = picked.weights is not None
+    number = report[HOP] * len(batch.edges.owners) + place
+    batch.weighed[number] = picked.weights is not None
     if picked.weights is not None and len(arena.weights):
         arena.weights[edge : edge + total] = picked.weights.numpy()
-    if csc.pages is not None:
-        csc.pages.need_edges(positions)
+    pages = batch.edges.owners[place].pages
+    if pages is not None and batch.edges.csc[place, 6] & EDGES_ON_DISK:
+        pages.need_edges(positions)
     arena.work[PHASE] = READING
     return True
 
@@ -433,8 +490,9 @@ def _ask_for_ids(
     edge = 0
     owners = batch.edges.owners
     for number, total in enumerate(drawn):
-        pages = owners[number % len(owners)].pages
-        if pages is not None:
+        place = number % len(owners)
+        pages = owners[place].pages
+        if pages is not None and batch.edges.csc[place, 2]:
             pages.need_ids(_positions(arena, edge, total))
         edge += total
 
@@ -491,19 +549,25 @@ class _Layout:
 
         ``most``: Room for edges, if the batch may draw more than ``_MOST_EDGES``.
         """
-        sizes = _sizes(plan, num_seeds, limits, _UNBOUNDED)
+        # A vertex may be in all trees.
+        most_known = (_UNBOUNDED,) * len(limits) if plan.disjoint else limits
+        sizes = _sizes(plan, num_seeds, most_known, _UNBOUNDED)
         if sizes.edges > _MOST_EDGES:
-            sizes = _sizes(plan, num_seeds, limits, most)
-        of_types, places = _of_types(sizes.known, limits)
+            sizes = _sizes(plan, num_seeds, most_known, most)
+        of_types, places = _of_types(sizes.known, limits, plan.disjoint)
         _, nodes, tables, _ = of_types[-1]
         num_hops, num_edge_types = plan.fanouts.shape
         of_relation = 4 if plan.weighed else 3
         parts = len(limits) + num_edge_types * (2 if plan.once else of_relation * num_hops)
+        rows = 3
+        if plan.disjoint:
+            parts += len(limits)
+            rows = 5
         edges_at = REPORT + (num_hops + 1) * len(limits)
         parts_at = edges_at + num_hops * num_edge_types
         reported = parts_at + parts
         width = sizes.most_rows + 1
-        offsets_at = reported + 3 * width
+        offsets_at = reported + rows * width
         picks_at = offsets_at + sizes.rows
         tables_at = picks_at + plan.set_size
         return _Layout(
@@ -565,20 +629,22 @@ def _sizes(plan: SamplePlan, num_seeds: Sequence[int], limits: Sequence[int], mo
 
 
 def _of_types(
-    known: Sequence[int], limits: Sequence[int]
+    known: Sequence[int], limits: Sequence[int], disjoint: bool
 ) -> tuple[list[tuple[int, int, int, int]], int]:
     """The rows of the kernels' ``of_types``, and the length of all direct tables.
 
     Args:
         known: Maximum number of nodes of each type.
         limits: Number of the graph's vertices of each type.
+        disjoint: Whether nodes are vertices of trees, which have no direct tables.
     """
     rows = []
     nodes = 0
     tables = 0
     places = 0
     for count, limit in zip(known, limits, strict=True):
-        if limit <= _VERTICES_PER_NODE * count and places + limit <= _MOST_PLACES:
+        fits = limit <= _VERTICES_PER_NODE * count and places + limit <= _MOST_PLACES
+        if fits and not disjoint:
             rows.append((limit, nodes, tables, places))
             places += limit
         else:

@@ -1,5 +1,5 @@
 """Batches of trees that kernels draw in one call against the same batches picked by pickers, bit by
-bit, in groups of any size, with one type and several."""
+bit, with one type and several."""
 
 import copy
 import pickle
@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tiers import examples
 
 from pagraph import CSC, FormatError, Graph
-from pagraph.sampling import SubgraphSampler, tree_batch
+from pagraph.sampling import SubgraphSampler, whole_batch
 from pagraph.sampling.hop import Scratch
 from pagraph.system.buffers import BufferPools
 
@@ -141,13 +141,12 @@ def test_the_same_bits_as_by_pickers(data):
     sampler = SubgraphSampler(fanouts, **how)
     with pytest.MonkeyPatch.context() as patch:
         expected = arrays(by_pickers(lambda: sampler.sample(graph, seeds, key, **more)))
-        in_group = data.draw(st.sampled_from([1, 30, 4096]))
-        patch.setattr(tree_batch, "_NODES_IN_GROUP", in_group)
-        patch.setattr(tree_batch, "_WEIGHTED_IN_GROUP", in_group)
-        patch.setattr(tree_batch, "_MOST_BOUNDS", data.draw(st.sampled_from([0, 2**18])))
         # Room for nothing at first has to grow.
-        patch.setattr(Scratch.of_this_thread(), "tree_room", data.draw(st.sampled_from([1, 2**16])))
+        patch.setattr(whole_batch, "_MOST_EDGES", data.draw(st.sampled_from([0, 2**23])))
+        patch.setattr(Scratch.of_this_thread(), "room", data.draw(st.sampled_from([1, 2**16])))
+        whole_batch._Layout.of.cache_clear()
         assert arrays(sampler.sample(graph, seeds, key, pools=BufferPools(1), **more)) == expected
+    whole_batch._Layout.of.cache_clear()
 
 
 @pytest.mark.parametrize("replace", [False, True])

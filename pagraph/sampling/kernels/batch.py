@@ -22,6 +22,15 @@ Common arguments:
   weights), the addresses of the ``indptr`` and the positions of its edges of positive weight (0:
   all are positive), and the number of these.
 - ``shared``: None, or for LABOR whether all hops share their random numbers.
+- ``trees``: None, or for disjoint trees a tuple: scratch for the vertices and their trees, laid out
+  as the nodes; the bytes of an id in the result; and ``timed``. The nodes are then vertices of
+  trees, see ``kernels/trees.py``, and have hash tables.
+- ``timed``: a table, an array of the times' dtype, ``limits``, and whether only the latest edges are
+  drawn. For each edge type the table has the addresses of its
+  times and marks (see ``count_until``; 0: no times), that of pairs of source and id in the order of
+  the times (0: the graph's arrays are in that order), and the row of ``limits`` that times must be
+  above (0: none). ``limits``, shape ``(rows, trees)``, has in row 0 the latest time that may be
+  drawn, in the others lower limits.
 - ``excluded``: None, or edges to leave out: a table with the arrays of each edge type's
   ``ExcludedEdges`` (address and length of the set, address of the marks, both shifts), and an array
   of the marks' dtype.
@@ -29,13 +38,14 @@ Common arguments:
 - ``room``: the layout of these two, and whether edges are weighed. Seven numbers, at the indices
   ``ROWS`` to ``WEIGHED``::
 
-    work   | report | starts | degrees | counters | indptrs of all hops | set of picks | hash tables
-                    ^room[ROWS]                   ^room[INDPTRS]        ^room[PICKS]   ^room[TABLES]
+    work   | report | rows of one hop | indptrs of all hops | set of picks | hash tables
+                    ^room[ROWS]       ^room[INDPTRS]        ^room[PICKS]   ^room[TABLES]
     ids    | neighbours of one hop | positions of all edges
                                    ^room[POSITIONS]
 
-  Starts, degrees and counters have ``room[NUM_ROWS]`` elements each, the size of the largest
-  frontier; each hop overwrites them. Indptrs and positions are kept until the result is written.
+  Rows are starts, degrees and counters, and for trees two counts of edges, with
+  ``room[NUM_ROWS]`` elements each, the size of the largest frontier; each hop overwrites them.
+  Indptrs and positions are kept until the result is written.
 - The report, which Python reads::
 
     work   | status, id, edge type, bytes, hop, phase, row, edge | nodes | edges | parts
@@ -105,7 +115,8 @@ from .hop import (
     renew,
 )
 from .labor import pick_uniform as pick_shared
-from .trees import put_edges
+from .times import PAIRS, cut_at, read_edges
+from .trees import in_trees, put_edges, split_trees
 from .weighted import CHUNK, pick_weighted
 
 # Indices of ``room``.
@@ -142,6 +153,7 @@ _PLACES = 3
 
 # Bytes of a cache line, to which all parts of the result are aligned.
 _LINE = 64
+_ANY = np.int64(2**63 - 1)  # no limit
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # as in ``seeds.keys.derive_key``
 
 
@@ -209,6 +221,18 @@ def read_at(like, narrow, is_narrow, address, count, positions, out):
         read_neighbors(array_at(narrow, address, count), positions, out)
         return
     read_neighbors(array_at(like, address, count), positions, out)
+
+
+@kernel
+def _read_pairs_at(like, narrow, is_narrow, address, count, positions, sources):
+    """Read sources from pairs of source and id, and make the positions ids.
+
+    There they cost one cache miss instead of two.
+    """
+    if narrow is not None and is_narrow:
+        read_edges(array_at(narrow, address, count), positions, sources, positions)
+        return
+    read_edges(array_at(like, address, count), positions, sources, positions)
 
 
 @kernel
@@ -445,8 +469,11 @@ def draw_edges(
     weights,
     shared,
     excluded,
+    trees,
     t,
     frontier,
+    numbers,
+    trees_of,
     fanout,
     replace,
     key,
@@ -463,11 +490,13 @@ def draw_edges(
     sources.
 
     Args:
+        frontier, numbers, trees_of: The vertices, the counters of their random numbers, and for
+            trees their trees.
         fanout: 0: no edges.
         key: The random key of the hop and edge type.
         key_of_sources: For LABOR, that of the sources.
         renewal: See ``Hop``; None or empty: batches share no random numbers.
-        rows: Scratch for starts, degrees and counters, with one element more than the frontier.
+        rows: Scratch for the rows, with one element more than the frontier.
         offsets: Gets the ``indptr`` of the drawn edges.
         seen: Scratch for a hash set of one vertex's picks.
         positions, neighbors: Get the positions and the sources; one position more is written.
@@ -477,7 +506,7 @@ def draw_edges(
     """
     phase = work[PHASE]
     flags = csc[t, FLAGS]
-    starts, degrees, counters = rows
+    starts, degrees, counters, counts = rows
     # Without reading rows, so that a damaged one is no error here.
     if fanout == 0 or len(frontier) == 0:
         offsets[:] = 0
@@ -505,6 +534,12 @@ def draw_edges(
             work[STATUS] = BAD_ROW
             work[WHAT] = frontier[-1 - total]
             return total
+        if trees is not None:
+            timed = trees[3]
+            cuts = counters, counts
+            total = cut_at(
+                timed, t, csc[t, _EDGES], trees_of, fanout, replace, starts, degrees, cuts, offsets
+            )
         if shared is None:
             if total >= len(positions):
                 work[WHAT] = total
@@ -521,7 +556,7 @@ def draw_edges(
                 like,
                 narrow,
                 csc[t, FLAGS] & NARROW,
-                frontier,
+                numbers,
                 fanout,
                 replace and fanout >= 0,  # -1 takes each edge once
                 key,
@@ -555,8 +590,14 @@ def draw_edges(
             return stop(work, ASK_EDGES, READING)
     total = np.int64(offsets[-1])
     picks = positions[:total]
-    read_at(like, narrow, flags & NARROW, csc[t, _INDICES], csc[t, _EDGES], picks, neighbors)
     work[PHASE] = BEGIN
+    count = csc[t, _EDGES]
+    if trees is not None:
+        pairs = trees[3][0][t, PAIRS]
+        if pairs != 0:
+            _read_pairs_at(like, narrow, flags & NARROW, pairs, 2 * count, picks, neighbors)
+            return total
+    read_at(like, narrow, flags & NARROW, csc[t, _INDICES], count, picks, neighbors)
     return total
 
 
@@ -580,11 +621,33 @@ def _number_sources(neighbors, limit, src, of_types, nodes, count, tables, place
 
 
 @kernel
-def _begin_batch(of_types, room, counts, nodes, tables, places, bits, work):
+def _lift_seeds(of_types, counts, nodes, trees_of):
+    """Make the seeds vertices of their trees."""
+    for t in range(len(counts)):
+        num_vertices = of_types[t, _VERTICES]
+        begin = of_types[t, _NODES]
+        for i in range(begin, begin + counts[t]):
+            nodes[i] += trees_of[i] * num_vertices
+
+
+@kernel
+def _split(of_types, counts, hop, nodes, vertices, trees_of):
+    """Split what the previous hop found into vertices and trees."""
+    for t in range(len(of_types) - 1):
+        begin = of_types[t, _NODES]
+        low = begin + (counts[hop - 1, t] if hop > 0 else 0)
+        high = begin + counts[hop, t]
+        split_trees(nodes[low:high], of_types[t, _VERTICES], vertices[low:high], trees_of[low:high])
+
+
+@kernel
+def _begin_batch(of_types, room, counts, trees, nodes, tables, places, bits, work):
     """Enter the seeds; returns whether all are vertices of the graph."""
     if not _are_vertices(of_types, counts[0], nodes):
         work[STATUS] = BAD_SEED
         return False
+    if trees is not None:
+        _lift_seeds(of_types, counts[0], nodes, trees[1])
     _plant(of_types, counts[0], nodes, tables, places, bits)
     work[HOP] = 0
     work[EDGE_TYPE] = 0
@@ -619,9 +682,11 @@ def advance(
     weights,
     shared,
     excluded,
+    trees,
     bits,
     nodes,
     ids,
+    sources,
     local_ids,
     places,
     work,
@@ -636,13 +701,14 @@ def advance(
         nodes: For each type, its seeds; gets all known vertices. The numbers of seeds are already
             in the report, whose phase is ``FRESH``.
         ids: Gets the positions of all edges.
+        sources: For trees, scratch for the sources of a hop's edges; else ``ids``.
         local_ids: Gets the local ids of all edges' sources.
         places: Direct tables, all -1; cleared at the end.
     """
     counts, drawn, _ = _report(work, fanouts, of_types)
     tables = work[room[TABLES] :]
     if work[PHASE] == FRESH and not _begin_batch(
-        of_types, room, counts, nodes, tables, places, bits, work
+        of_types, room, counts, trees, nodes, tables, places, bits, work
     ):
         return
     begin = room[ROWS]
@@ -651,6 +717,7 @@ def advance(
         work[begin : begin + num_rows],
         work[begin + num_rows : begin + 2 * num_rows],
         work[begin + 2 * num_rows : begin + 3 * num_rows],
+        work[begin + 3 * num_rows : room[INDPTRS]],
     )
     seen = work[room[PICKS] : room[TABLES]]
     work[STATUS] = DONE
@@ -662,11 +729,18 @@ def advance(
         if work[EDGE_TYPE] == 0 and work[PHASE] == BEGIN:
             for t in range(len(now)):
                 now[t] = counts[hop, t]
+            if trees is not None:
+                _split(of_types, counts, hop, nodes, trees[0], trees[1])
         for t in range(work[EDGE_TYPE], len(ends)):
             src = ends[t, 0]
             dst = ends[t, 1]
             first = counts[hop - 1, dst] if once and hop > 0 else 0
-            frontier = _part(nodes, of_types, _NODES, dst)[first : counts[hop, dst]]
+            numbers = _part(nodes, of_types, _NODES, dst)[first : counts[hop, dst]]
+            frontier = numbers
+            trees_of = numbers
+            if trees is not None:
+                frontier = _part(trees[0], of_types, _NODES, dst)[first : counts[hop, dst]]
+                trees_of = _part(trees[1], of_types, _NODES, dst)[first : counts[hop, dst]]
             row = work[ROW]
             edge = work[EDGE]
             total = draw_edges(
@@ -676,8 +750,11 @@ def advance(
                 weights,
                 shared,
                 excluded,
+                trees,
                 t,
                 frontier,
+                numbers,
+                trees_of,
                 fanouts[hop, t],
                 replace,
                 hop_key(key, hop, t),
@@ -693,10 +770,27 @@ def advance(
             if total < 0:
                 break
             neighbors = ids[:total]
-            out = local_ids[edge : edge + total]
-            at, now[src] = _number_sources(
-                neighbors, csc[t, _SRC], src, of_types, nodes, now[src], tables, places, bits, out
-            )
+            at = np.int64(0)
+            limit = csc[t, _SRC]
+            if trees is not None:
+                offsets = work[row : row + len(frontier) + 1]
+                num_src = of_types[src, _VERTICES]
+                at = in_trees(neighbors, offsets, trees_of, num_src, sources)
+                limit = _ANY
+            if at >= 0:
+                out = local_ids[edge : edge + total]
+                at, now[src] = _number_sources(
+                    sources[:total],
+                    limit,
+                    src,
+                    of_types,
+                    nodes,
+                    now[src],
+                    tables,
+                    places,
+                    bits,
+                    out,
+                )
             if at < 0:
                 work[STATUS] = BAD_SOURCE
                 work[WHAT] = neighbors[-1 - at]
@@ -714,8 +808,11 @@ def advance(
     # After an error, too: this thread's next batch needs empty direct tables.
     _end(of_types, counts[last], nodes, places, bits)
     if work[STATUS] == DONE:
-        widths = nodes.itemsize, ids.itemsize
-        work[BYTES] = _lay_out(work, fanouts, ends, of_types, once, room[WEIGHED], *widths)
+        width = nodes.itemsize
+        if trees is not None:
+            width = trees[2]
+        widths = width, ids.itemsize
+        work[BYTES] = _lay_out(work, fanouts, ends, of_types, once, trees, room[WEIGHED], *widths)
 
 
 @kernel
@@ -728,12 +825,12 @@ def _total(drawn, hops, t):
 
 
 @kernel
-def _lay_out(work, fanouts, ends, of_types, once, weighed, width, place_width):
+def _lay_out(work, fanouts, ends, of_types, once, trees, weighed, width, place_width):
     """Write ``parts`` of the report; returns the bytes of the result.
 
     The nodes of each type come first. Then, for blocks, the indptr, the indices, the positions and,
     if edges are weighed, the weights of each hop and edge type; for a subgraph, both ends and the
-    ids of each edge type's edges.
+    ids of each edge type's edges. At last, for trees, that of each node.
     """
     counts, drawn, parts = _report(work, fanouts, of_types)
     at = 0
@@ -762,6 +859,10 @@ def _lay_out(work, fanouts, ends, of_types, once, weighed, width, place_width):
                 parts[part] = at // 4
                 at = aligned(at + drawn[hop, t] * 4)
                 part = part + 1
+    for t in range(len(of_types) - 1 if trees is not None else 0):
+        parts[part] = at // 8
+        at = aligned(at + 8 * counts[-1, t])
+        part = part + 1
     return max(at, _LINE)
 
 
@@ -813,6 +914,15 @@ def _put_nodes(of_types, counts, parts, nodes, out):
 
 
 @kernel
+def _put_in_trees(of_types, counts, parts, num_edge_types, nodes, local, longs):
+    """Write the vertices of trees, and their trees."""
+    trees_at = len(counts) + 2 * num_edge_types
+    for t in range(len(counts)):
+        own = _part(nodes, of_types, _NODES, t)[: counts[t]]
+        split_trees(own, of_types[t, _VERTICES], local[parts[t] :], longs[parts[trees_at + t] :])
+
+
+@kernel
 def _copy(values, out, begin):
     for i in range(len(values)):
         out[begin + i] = values[i]
@@ -838,19 +948,23 @@ def put_subgraph(
     ends,
     of_types,
     room,
+    disjoint,
     nodes,
     ids,
     local_ids,
     work,
     local,
-    edge_ids,
+    longs,
 ):
     """Write the result as a subgraph, laid out by ``_lay_out``.
 
-    ``local`` and ``edge_ids`` are the same memory, in the batch's id dtype and as int64.
+    ``local`` and ``longs`` are the same memory, in the batch's id dtype and as int64.
     """
     counts, drawn, parts = _report(work, fanouts, of_types)
-    _put_nodes(of_types, counts[-1], parts, nodes, local)
+    if disjoint:
+        _put_in_trees(of_types, counts[-1], parts, len(ends), nodes, local, longs)
+    else:
+        _put_nodes(of_types, counts[-1], parts, nodes, local)
     row = room[INDPTRS]
     kept = room[POSITIONS]
     edge = 0
@@ -871,6 +985,6 @@ def put_subgraph(
                 local[parts[part] + before :],
                 local[parts[part] + of_type + before :],
             )
-            put_ids(csc, like_ids, narrow, t, positions, edge_ids[parts[part + 1] + before :])
+            put_ids(csc, like_ids, narrow, t, positions, longs[parts[part + 1] + before :])
             row += len(offsets)
             edge += total

@@ -260,7 +260,7 @@ def _draw_along(edges, t, frontier, fanout, key, of_hop, at, report):
     offsets = rows[2][: len(frontier) + 1]
     report[EDGE_TYPE] = t
     # Without a renewal nobody writes counters, so they need no memory of their own.
-    of_frontier = rows[0], rows[1], rows[1]
+    of_frontier = rows[0], rows[1], rows[1], rows[1]
     return draw_edges(
         csc,
         like,
@@ -268,7 +268,10 @@ def _draw_along(edges, t, frontier, fanout, key, of_hop, at, report):
         None,
         None,
         None,
+        None,
         t,
+        frontier,
+        frontier,
         frontier,
         fanout,
         False,

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ..._jit import allocating_kernel, kernel, prefetch, prefetch_outer, stack_int64
+from ..._jit import allocating_kernel, array_at, kernel, prefetch, prefetch_outer, stack_int64
 from ...graph._csc import check_row
 from .hop import first_above, num_draws
 
@@ -12,6 +12,11 @@ _LOG_BLOCK = 5
 _AHEAD = 24  # rows between the prefetch of a block of times and its use
 _RING = 32  # a power of two above _AHEAD
 _EDGES_AHEAD = 128  # edges between the prefetch of a pair and its copy
+# Columns of the table in `timed`; see `kernels/batch.py`.
+_TIMES = 0
+_MARKS = 1
+PAIRS = 2
+_SINCE = 3
 _SHORT = 32  # rows of up to this many edges are sorted by insertion
 
 
@@ -117,6 +122,32 @@ def cut_rows(upto, before, fanout, replace, latest, starts, degrees, out_indptr)
         degrees[i] = degree
         total += num_draws(degree, fanout, replace)
         out_indptr[i + 1] = total
+
+
+@kernel
+def cut_at(timed, t, num_edges, trees, fanout, replace, starts, degrees, cuts, out_indptr):
+    """Cut the rows of edges of type ``t`` to those within their trees' time limits; returns the
+    number of draws.
+
+    ``trees`` are those of the frontier. ``cuts`` is scratch: an element per row, and two.
+    """
+    table, like, limits, latest = timed
+    n = len(trees)
+    if table[t, _TIMES] == 0:
+        return np.int64(out_indptr[n])
+    times = array_at(like, table[t, _TIMES], num_edges)
+    marks = array_at(like, table[t, _MARKS], (num_edges + BLOCK - 1) // BLOCK)
+    limit, counts = cuts
+    num_limits = 2 if table[t, _SINCE] > 0 else 1
+    # A loop, since two calls would inline the kernel's code twice.
+    for which in range(num_limits):
+        row = which * table[t, _SINCE]
+        for i in range(n):
+            limit[i] = limits[row, trees[i]]
+        count_until(times, marks, limit[:n], starts, degrees, counts[which * n :])
+    before = counts[n : num_limits * n]
+    cut_rows(counts[:n], before, fanout, replace, latest, starts, degrees, out_indptr)
+    return np.int64(out_indptr[n])
 
 
 @kernel

@@ -272,16 +272,9 @@ def split_trees(ids, num_nodes, vertices, trees):
 
 
 @kernel
-def limits_of(trees, limits, out):
-    """``out[i] = limits[trees[i]]``."""
-    for i in range(len(trees)):
-        out[i] = limits[trees[i]]
-
-
-@kernel
 def in_trees(neighbors, indptr, trees, num_src, out):
-    """Make sources vertices of their frontier vertex's tree; returns -1, or the first edge that
-    points outside the graph.
+    """Make sources vertices of their frontier vertex's tree; returns 0, or ``-1 - e`` for the first
+    edge that points outside the graph.
 
     A separate pass: combined with reading the neighbours it took twice as long as the two, as rows
     are short.
@@ -291,9 +284,9 @@ def in_trees(neighbors, indptr, trees, num_src, out):
         for e in range(indptr[i], indptr[i + 1]):
             v = np.int64(neighbors[e])
             if v < 0 or v >= num_src:
-                return e
+                return np.int64(-1) - e
             out[e] = first + v
-    return -1
+    return np.int64(0)
 
 
 @kernel
