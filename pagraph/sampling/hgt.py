@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from ..graph.minibatch import SampledEdges, Subgraph
+from ..graph.minibatch import Subgraph
 from ..system.arrays import Int64Array
 from ..system.checks import as_integer
 from .hop import Scratch, raise_reported, set_slots
@@ -30,13 +30,13 @@ from .report import (
     STATUS,
 )
 from .sampler import HopSampler, check_per_hop, seeds_by_type
-from .whole_batch import NEW_MEMORY, rounded_up
+from .whole_batch import as_subgraph, result_memory, rounded_up
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from ..graph.csc import CSC
-    from ..graph.graph import EdgeType, Graph
+    from ..graph.graph import Graph
     from ..system.buffers import BufferPools
     from .plan import KernelEdges
 
@@ -277,9 +277,7 @@ def _sampled(
     if sampler.most_edges is None:
         return induced_batch(graph, given, known, hop_ends, dtype, pools)
 
-    nbytes = -(-found[BYTES] // 8) * 8  # whole int64 words
-    pool = NEW_MEMORY if pools is None else pools("batch")
-    whole = pool.take((nbytes,), torch.uint8)
+    whole = result_memory(pools, found[BYTES])
     ids = whole.view(dtype)
     longs = whole.view(torch.int64)
     out = ids.numpy(), longs.numpy()
@@ -299,17 +297,8 @@ def _sampled(
         *out,
     )
 
-    input_nodes = {}
-    for place, ntype in enumerate(node_types):
-        begin = found[parts_at + place]
-        input_nodes[ntype] = ids[begin : begin + hop_ends[ntype][-1]]
-    made: dict[EdgeType, SampledEdges] = {}
-    for place, etype in enumerate(edge_types):
-        total = found[edges_at + place]
-        both, edge_ids = found[parts_at + num_types + 2 * place :][:2]
-        edge_index = ids[both : both + 2 * total].view(2, total)
-        made[etype] = SampledEdges(edge_index, longs[edge_ids : edge_ids + total], [0])
-    return Subgraph(dict(given), input_nodes, made, hop_ends)
+    result = found[REPORT:edges_at], found[edges_at:parts_at], found[parts_at:]
+    return as_subgraph(graph, given, (ids, longs), result, by_hop=False)
 
 
 def _longest_row(csc: CSC) -> int:

@@ -86,7 +86,7 @@ _TORCH_IDS = {kind: dtype for dtype, kind in NUMPY_IDS.items()}
 _VARIES = 2**20
 _UNBOUNDED = 2**60
 _UNTIMED = np.empty(0, dtype=np.int32)
-NEW_MEMORY = BufferPool(most=0)
+_NEW_MEMORY = BufferPool(most=0)
 
 
 def _as_blocks(
@@ -159,20 +159,26 @@ def _as_blocks(
     return HeteroMiniBatch(dict(seeds), made, dict(zip(node_types, nodes, strict=True)))
 
 
-def _as_subgraph(
-    batch: Drawing,
-    ids: Tensor,
-    longs: Tensor,
-    counts: list[int],
-    drawn: list[int],
-    parts: list[int],
+def as_subgraph(
+    graph: Graph,
+    seeds: Tensor | Mapping[str, Tensor],
+    memory: tuple[Tensor, Tensor],
+    result: tuple[list[int], list[int], list[int]],
+    *,
+    by_hop: bool = True,
 ) -> Subgraph:
-    """The subgraph that the kernels wrote.
+    """The subgraph that kernels wrote.
 
-    Args are those of :func:`_as_blocks`, but ``longs`` is the memory as edge ids.
+    Args:
+        graph: The graph.
+        seeds: The seeds, by type if there are several.
+        memory: The memory that has the subgraph, as ids and as int64.
+        result: ``counts``, ``edges`` and ``parts`` of :func:`_as_blocks`.
+        by_hop: Whether edges are known by hop.
     """
-    node_types, edge_types, _ = batch.graph.types
-    seeds = batch.seeds
+    node_types, edge_types, _ = graph.types
+    ids, longs = memory
+    counts, drawn, parts = result
     nodes = {}
     ends = {}
     edges = {}
@@ -188,13 +194,23 @@ def _as_subgraph(
         total = hop_ends[-1]
         both = parts[part]
         edge_id = parts[part + 1]
-        edge_index = ids[both : both + 2 * total].view(2, total)
-        edges[etype] = SampledEdges(edge_index, longs[edge_id : edge_id + total], hop_ends)
+        # One torch operation in place of a slice and a view.
+        edge_index = ids.as_strided((2, total), (total, 1), both)
+        edge_ids = longs[edge_id : edge_id + total]
+        edges[etype] = SampledEdges(edge_index, edge_ids, hop_ends if by_hop else [0])
         part += 2
     for ntype, begin in zip(node_types, parts[part:], strict=False):
         trees[ntype] = longs[begin : begin + len(nodes[ntype])]
     by_type = {node_types[0]: seeds} if isinstance(seeds, Tensor) else dict(seeds)
     return Subgraph(by_type, nodes, edges, ends, trees or None)
+
+
+def result_memory(pools: BufferPools | None, nbytes: int) -> Tensor:
+    """Memory for a result of so many bytes, as bytes; of ``pools`` if given."""
+    if nbytes < _VARIES:
+        nbytes = 1 << (nbytes - 1).bit_length()
+    pool = _NEW_MEMORY if pools is None else pools("batch")
+    return pool.take((-(-nbytes // 8) * 8,), torch.uint8)
 
 
 class _Arena(NamedTuple):
@@ -243,11 +259,7 @@ def sample_batch(
     edges = batch.edges
     arena, report = _drawn(batch)
     room = arena.room
-    nbytes = report[BYTES]
-    if nbytes < _VARIES:
-        nbytes = 1 << (nbytes - 1).bit_length()
-    pool = NEW_MEMORY if pools is None else pools("batch")
-    whole = pool.take((nbytes,), torch.uint8)
+    whole = result_memory(pools, report[BYTES])
     of_nodes = whole.view(batch.dtype)
     others = whole.view(torch.int64 if plan.once else _TORCH_IDS[edges.like.dtype])
     edges_at, parts_at = room.reported_at
@@ -268,7 +280,7 @@ def sample_batch(
             arena.work,
             *out,
         )
-        return _as_subgraph(batch, of_nodes, others, *result)
+        return as_subgraph(graph, batch.seeds, (of_nodes, others), result)
     weights = whole.view(torch.float32) if plan.weighed else None
     floats = NO_WEIGHTS if weights is None else weights.numpy()
     _kernels().put_blocks(*shape, *memory, arena.weights, arena.work, *out, floats)
