@@ -32,7 +32,7 @@ _CHECKED = attrgetter("checked")
 _ROWS_PER_BLOCK = 1024
 _ID_DTYPES = (torch.int32, torch.int64)
 # Attributes that can be recomputed, or that belong to this process's mappings.
-_NOT_PICKLED = ("_ascending", "_files", "_in_memory", "_page_starts", "_scattered", "pages")
+_NOT_PICKLED = ("_ascending", "_files", "_page_starts", "_scattered", "pages")
 _NO_IDS = {
     torch.bool,
     torch.float16,
@@ -175,8 +175,8 @@ class CSC:
         own = self._scattered
         if own is None:
             return self
-        if own.pages is not None and own.pages.are_in_memory():
-            return own._in_memory  # without pages, which hops would ask for in vain
+        if own.pages is not None:
+            own.pages.look()
         return own
 
     @property
@@ -184,13 +184,6 @@ class CSC:
         """Pages of the :attr:`scattered` arrays; None if no large array is in a file."""
         own = self._scattered
         return self.pages if own is None else own.pages
-
-    @cached_property
-    def _in_memory(self) -> CSC:
-        """The same arrays without pages, for while all of them are in memory."""
-        csc = CSC(self.indptr, self.indices, self.num_src, self.edge_ids)
-        vars(csc)["_scattered"] = None  # else it would map its files again
-        return csc
 
     @cached_property
     def _files(self) -> list[MappedFile]:

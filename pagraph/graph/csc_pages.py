@@ -19,10 +19,11 @@ Array = Any  # a NumPy array; its element type is a matter of the kernels
 LEAST_BYTES = 64 * 2**20
 """Smaller arrays keep their mapping: the system's read-ahead loads them within a few batches."""
 
-# How long an answer of CSCPages.are_in_memory holds. A look takes about 100 us.
-_LOOK_SECONDS = 0.05
+# Pages count as in memory for so long after they were asked for. A look takes about 200 us.
+_TRUST_SECONDS = 1.0
+# The same for files of which the system does not tell, whose pages are then all asked for again.
+_TRUST_UNTOLD_SECONDS = 10.0
 _CALM = 16  # after this many hops without a read, all pages count as in memory
-_LOOKS = 128  # pages of an array in a sample
 
 _ONE: Array = np.array([1], dtype=np.int64)
 
@@ -42,12 +43,6 @@ class FilePages:
         told = file is None or file.tells_pages
         size = array.element_size()
         self.pages: Pages = Pages(array.data_ptr(), size, size, len(array), told=told)
-
-    @property
-    def is_in_memory(self) -> bool:
-        """Whether all pages of a sample are in memory."""
-        sample = np.linspace(0, len(self.array) - 1, _LOOKS).astype(np.int64)
-        return self.pages.told and not self.pages.are_cold(sample)
 
     def need(self, starts: Array, lengths: Array = _ONE) -> int:
         """Begin to read runs of elements, in any order; returns the pages that were not in memory.
@@ -75,26 +70,27 @@ class CSCPages:
         self.indices = indices
         self.edge_ids = edge_ids
         # All threads write these without a lock. A lost update only delays the next look.
-        self._looked = -_LOOK_SECONDS
-        self._in_memory = False
+        told = all(file.pages.told for file in self.files)
+        self._trust = _TRUST_SECONDS if told else _TRUST_UNTOLD_SECONDS
+        self._looked = -self._trust
         self._calm = 0  # hops since pages were last read from disk
 
-    def are_in_memory(self) -> bool:
-        """Whether all pages that batches read now are in memory, so that none must be requested.
-
-        True if all pages of a sample are, or if none had to be read for some hops. The answer is
-        kept for a while: batches of 200 seeds with fan-out 10,5 took 2 ms when each hop looked.
-        """
+    def look(self) -> None:
+        """Look again at times which pages are in memory; called before each batch."""
         now = time.monotonic()
-        if now - self._looked > _LOOK_SECONDS:
-            self._in_memory = self._calm >= _CALM or all(pages.is_in_memory for pages in self.files)
+        if now - self._looked > self._trust:
             self._looked = now
             self._calm = 0
-        return self._in_memory
+            for pages in self.files:
+                pages.pages.forget()
 
     def _need(self, pages: FilePages | None, starts: Array, lengths: Array = _ONE) -> None:
-        if pages is not None:
-            self._calm = 0 if pages.need(starts, lengths) else self._calm + 1
+        if pages is None:
+            return
+        self._calm = 0 if pages.need(starts, lengths) else self._calm + 1
+        if self._calm == _CALM:
+            for file in self.files:
+                file.pages.all_known = True
 
     @property
     def files(self) -> list[FilePages]:

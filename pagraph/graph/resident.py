@@ -10,6 +10,7 @@ import numpy as np
 from torch import Tensor
 
 from ..system.checks import as_integer
+from ..system.paging import KEPT
 from ..system.threads import fork_lock
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def topology_bytes(graph: Graph) -> int:
 
 def resident_bytes(graph: Graph) -> int:
     """Bytes of the graph's edges that :func:`keep_resident` keeps in memory now."""
-    return sum(int(pages.pages.held.sum()) * _PAGE for _, _, pages in _files(graph))
+    return sum(pages.pages.num_kept * _PAGE for _, _, pages in _files(graph))
 
 
 def keep_resident(
@@ -65,7 +66,7 @@ def keep_resident(
     budget = as_integer("nbytes", nbytes, least=0) // _PAGE
     with _lock:
         files = list(_files(graph))
-        budget -= sum(int(pages.pages.held.sum()) for _, _, pages in files)
+        budget -= sum(pages.pages.num_kept for _, _, pages in files)
         if budget <= 0 or not files:
             return resident_bytes(graph)
         scores = [_scores(edge_type, csc, pages, visits, picks) for edge_type, csc, pages in files]
@@ -82,8 +83,9 @@ def release_resident(graph: Graph) -> None:
     """Free the memory of :func:`keep_resident`; batches read these pages from disk again."""
     with _lock:
         for _, _, pages in _files(graph):
-            if pages.file is not None and len(pages.pages.held):
-                pages.pages.held = np.empty(0, dtype=np.uint8)
+            known = pages.pages.known
+            if pages.file is not None and pages.pages.num_kept:
+                known[known == KEPT] = 0
                 pages.file.madvise(mmap.MADV_DONTNEED)
 
 
@@ -120,8 +122,7 @@ def _scores(
         _csc.score_offsets(indptr, weights, before, per_page, scores)
     else:
         _csc.score_edges(indptr, weights, float(picks), before, per_page, scores)
-    if len(pages.pages.held):
-        scores[pages.pages.held != 0] = 0.0
+    scores[pages.pages.known == KEPT] = 0.0
     return scores
 
 
@@ -161,9 +162,4 @@ def _take(pages: FilePages, chosen: Array) -> None:
             pages.pages.ask_pages(ahead)
         at = np.maximum(chunk * _PAGE - pages.array.data_ptr() % _PAGE, 0)
         flat[at] = flat[at]
-    # Batches read `held` meanwhile: they must see the old array or the new one.
-    held = pages.pages.held.copy()
-    if len(held) == 0:
-        held = np.zeros(pages.pages.num_pages, dtype=np.uint8)
-    held[chosen] = 1
-    pages.pages.held = held
+    pages.pages.known[chosen] = KEPT

@@ -14,6 +14,7 @@ from torch import Tensor
 from ..seeds.keys import Renewal, derive_key
 from .hop import SHARES_NONE, Hop, HopMemory
 from .plan import NUMPY_IDS, WeightedEdges, check_dtype, edges_for_kernels
+from .report import KNOWN_IDS
 from .sampler import own_fields, seeds_by_type
 
 if TYPE_CHECKING:
@@ -92,6 +93,8 @@ class Drawing:
         if dtypes.count(dtype) < len(dtypes):
             seeds_by_type(graph, seeds)
         edges = edges_for_kernels(sampler.edge_dir, graph)
+        if edges.on_disk and not plan.once:
+            edges.csc[:, KNOWN_IDS] = 0  # blocks have positions, not ids
         renewal = SHARES_NONE
         if sampler.batch_dependency != 1:
             shared = Renewal.of(key, sampler.batch_dependency)

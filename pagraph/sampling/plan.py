@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -11,7 +12,7 @@ import torch
 
 from .hop import Scratch
 from .pickers import NO_WEIGHTS, weighted_scratch
-from .report import CALLER, EDGES_ON_DISK, NARROW, NARROW_IDS, OFFSETS_ON_DISK
+from .report import CALLER, FLAGS, KNOWN_OFFSETS, NARROW, NARROW_IDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -107,7 +108,7 @@ class KernelEdges(NamedTuple):
         like: An empty array of the ids' dtype.
         like_ids: An empty array of the edge ids' dtype.
         narrow: None, or an empty int32 array if ids of other types are int64.
-        on_disk: Whether arrays are on disk.
+        on_disk: Whether arrays are on disk, with pages that may not be in memory.
     """
 
     owners: list[CSC]
@@ -128,20 +129,29 @@ def edges_for_kernels(edge_dir: str, graph: Graph) -> KernelEdges:
     dtypes = set()
     id_dtypes = set()
     on_disk = False
+    shift = mmap.PAGESIZE.bit_length() - 1
     for csc in owners:
         indptr = csc.indptr
         indices = csc.indices
         ids = csc.edge_ids
         pages = csc.pages
         address = 0
-        flags = 0
+        known_offsets = 0
+        known_edges = 0
+        known_ids = 0
+        id_bytes = 0
         if ids is not None:
             address = ids.data_ptr()
             id_dtypes.add(ids.dtype)
+            id_bytes = ids.itemsize
         if pages is not None:
-            on_disk = True
-            flags = OFFSETS_ON_DISK * (pages.indptr is not None)
-            flags += EDGES_ON_DISK * (pages.indices is not None)
+            if pages.indptr is not None:
+                known_offsets = pages.indptr.pages.known_at
+            if pages.indices is not None:
+                known_edges = pages.indices.pages.known_at
+            if pages.edge_ids is not None:
+                known_ids = pages.edge_ids.pages.known_at
+        on_disk = on_disk or bool(known_offsets or known_edges or known_ids)
         dtypes.add(indices.dtype)
         arrays.append(
             (
@@ -151,10 +161,15 @@ def edges_for_kernels(edge_dir: str, graph: Graph) -> KernelEdges:
                 indices.shape[0],
                 indptr.shape[0] - 1,
                 csc.num_src,
-                flags,
+                0,
+                known_offsets,
+                known_edges,
+                known_ids,
+                id_bytes,
+                shift,
             )
         )
-    table = np.array(arrays, dtype=_INT64).reshape(-1, 7)
+    table = np.array(arrays, dtype=_INT64).reshape(-1, 12)
     narrow = None
     if len(dtypes) > 1 or len(id_dtypes) > 1:
         narrow = _LIKE[torch.int32]
@@ -162,7 +177,7 @@ def edges_for_kernels(edge_dir: str, graph: Graph) -> KernelEdges:
             ids = csc.edge_ids
             is_narrow = len(dtypes) > 1 and csc.indices.dtype == torch.int32
             has_narrow = len(id_dtypes) > 1 and ids is not None and ids.dtype == torch.int32
-            row[6] += NARROW * is_narrow + NARROW_IDS * has_narrow
+            row[FLAGS] = NARROW * is_narrow + NARROW_IDS * has_narrow
     like = _LIKE[torch.int64 if len(dtypes) != 1 else dtypes.pop()]
     like_ids = like
     if id_dtypes:
@@ -233,7 +248,7 @@ class WeightedEdges:
     def leave_offsets(self, csc: Any) -> None:
         """Note in the kernels' ``csc`` for which types the offsets on disk are not read, as those
         of the edges of positive weight are."""
-        csc[self.table[:, 3] != 0, 6] &= ~OFFSETS_ON_DISK
+        csc[self.table[:, 3] != 0, KNOWN_OFFSETS] = 0
 
     def for_kernels(self, rows: int, picks: int, plan: SamplePlan) -> Any:
         """The kernels' ``weights``, for hops with at most these rows and picks."""

@@ -35,8 +35,13 @@ READING = 3
 CALLER = -2
 """A fan-out: the caller picks."""
 
+# Columns of ``csc`` that callers change.
+IDS = 2
+FLAGS = 6
+KNOWN_OFFSETS = 7
+KNOWN_EDGES = 8
+KNOWN_IDS = 9
+
 # Flags of an edge type.
-OFFSETS_ON_DISK = 1
-EDGES_ON_DISK = 2
-NARROW = 4
-NARROW_IDS = 8
+NARROW = 1
+NARROW_IDS = 2

@@ -18,7 +18,7 @@ from ..system.buffers import BufferPools
 from .hop import Hop, Scratch, raise_bad_source
 from .induced import edge_ids_of
 from .pickers import measure_rows
-from .report import EDGES_ON_DISK
+from .report import IDS, KNOWN_EDGES, KNOWN_IDS
 from .sampler import own_fields
 from .times import MISSING, as_times, known_ticks, one_kind, window_starts
 
@@ -435,8 +435,9 @@ class TimedEdges:
         not on disk; the positions of these edges become their ids."""
         # One number at a time is faster than NumPy's masks, since there are few types.
         for place in self._paired:
-            csc[place, 2] = 0
-            csc[place, 6] &= ~EDGES_ON_DISK
+            csc[place, IDS] = 0
+            csc[place, KNOWN_EDGES] = 0
+            csc[place, KNOWN_IDS] = 0
 
     def limits(self, trees: TreeTimes) -> Int64Array:
         """The kernels' ``limits`` for a batch's trees, shape ``(1 + windows, trees)``, int64."""

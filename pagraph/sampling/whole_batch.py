@@ -36,10 +36,12 @@ from .report import (
     BYTES,
     EDGE,
     EDGE_TYPE,
-    EDGES_ON_DISK,
+    FLAGS,
     FRESH,
     FULL,
     HOP,
+    KNOWN_EDGES,
+    KNOWN_IDS,
     NARROW,
     PHASE,
     PICK,
@@ -125,7 +127,7 @@ def _as_blocks(
         index = parts[part + 1]
         position = parts[part + 2]
         positions = places[position : position + total]
-        if batch.edges.csc[place % num_edge_types, 6] & NARROW:
+        if batch.edges.csc[place % num_edge_types, FLAGS] & NARROW:
             positions = positions.int()
         weights = None
         if floats is not None and batch.weighed.get(place, batch.sampler.weighs_edges):
@@ -268,8 +270,6 @@ def sample_batch(
     memory = arena.nodes, arena.ids, arena.local_ids
     out = of_nodes.numpy(), others.numpy()
     if plan.once:
-        if edges.on_disk:
-            _ask_for_ids(batch, arena, *result)
         _kernels().put_subgraph(
             edges.csc,
             edges.like_ids,
@@ -453,7 +453,7 @@ def _act(batch: Drawing, arena: _Arena, scratch: Scratch, report: list[int]) -> 
         pages.need_edges(starts, np.diff(offsets))
     else:
         total = arena.work[report[ROW] + len(frontier)]
-        pages.need_edges(_positions(arena, report[EDGE], total))
+        _ask_for(batch, place, _positions(arena, report[EDGE], total))
     return True
 
 
@@ -488,25 +488,21 @@ def _take(batch: Drawing, arena: _Arena, report: list[int], picked: HopEdges) ->
     batch.weighed[number] = picked.weights is not None
     if picked.weights is not None and len(arena.weights):
         arena.weights[edge : edge + total] = picked.weights.numpy()
-    pages = batch.edges.owners[place].pages
-    if pages is not None and batch.edges.csc[place, 6] & EDGES_ON_DISK:
-        pages.need_edges(positions)
+    _ask_for(batch, place, positions)
     arena.work[PHASE] = READING
     return True
 
 
-def _ask_for_ids(
-    batch: Drawing, arena: _Arena, counts: list[int], drawn: list[int], parts: list[int]
-) -> None:
-    """Ask for the pages of the edge ids of all drawn edges."""
-    edge = 0
-    owners = batch.edges.owners
-    for number, total in enumerate(drawn):
-        place = number % len(owners)
-        pages = owners[place].pages
-        if pages is not None and batch.edges.csc[place, 2]:
-            pages.need_ids(_positions(arena, edge, total))
-        edge += total
+def _ask_for(batch: Drawing, place: int, positions: Any) -> None:
+    """Ask for the pages of edges on disk, and of their ids if these are read."""
+    csc = batch.edges.csc
+    pages = batch.edges.owners[place].pages
+    if pages is None:
+        return
+    if csc[place, KNOWN_EDGES]:
+        pages.need_edges(positions)
+    if csc[place, KNOWN_IDS]:
+        pages.need_ids(positions)
 
 
 # Cached, as this and the next function are called for each batch, mostly with the same arguments.

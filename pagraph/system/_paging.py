@@ -3,7 +3,7 @@
 import numpy as np
 from numba import types
 
-from .._jit import kernel
+from .._jit import int32_at, kernel
 
 # Functions of the process's C library. They are only called for memory that
 # `memory.address_on_disk` knows as mapped files. It knows none on systems without these functions.
@@ -51,20 +51,42 @@ def ask(base, stride, row_bytes, limit, page, gap, most, ids):
 
 
 @kernel
-def count_cold_runs(base, stride, limit, page, starts, told, held, samples, state):
-    """Of ``samples`` evenly spaced runs, count those whose first page is not in memory.
-
-    See ``keep_cold`` for ``told`` and ``held``.
-    """
-    cold = 0
+def any_cold(base, page, pages, samples, state):
+    """Whether any of ``samples`` evenly spaced pages is not in memory."""
     first = np.int64(base) // page
-    for i in range(0, len(starts), max(1, len(starts) // samples)):
-        row = np.int64(starts[i])
-        if 0 <= row < limit:
-            address = np.int64(base) + row * stride
-            kept = len(held) > 0 and held[address // page - first]
-            cold += not kept and (not told or is_cold(address, page, state))
-    return cold
+    for i in range(0, len(pages), max(1, len(pages) // samples)):
+        if is_cold((first + pages[i]) * page, page, state):
+            return True
+    return False
+
+
+@kernel
+def are_known(place, rows, length):
+    """Whether all pages of runs of ``length`` rows are known to be in memory.
+
+    ``place`` has the addresses of the array and of ``Pages.known``, the bytes of a row and the
+    binary logarithm of a page's. All rows must be in the array.
+    """
+    base, known, size, shift = place
+    first = base >> shift
+    for i in range(len(rows)):
+        begin = base + np.int64(rows[i]) * size
+        low = begin >> shift
+        high = (begin + length * size - 1) >> shift
+        for number in range(low, high + 1):
+            if int32_at(np.uint64(known + 4 * (number - first))) == 0:
+                return False
+    return True
+
+
+@kernel
+def are_runs_known(place, starts, lengths):
+    """:func:`are_known` for runs of any lengths."""
+    known = True
+    for i in range(len(starts)):
+        if lengths[i] > 0:
+            known = known and are_known(place, starts[i : i + 1], lengths[i])
+    return known
 
 
 @kernel
@@ -79,7 +101,7 @@ def run_ends(base, stride, limit, page, start, length):
 
 @kernel
 def count_pages(base, stride, limit, page, starts, lengths):
-    """Number of pages that ``list_pages`` lists.
+    """Number of pages of all runs, with repeats.
 
     ``lengths`` holds one length for each run, or one for all.
     """
@@ -93,38 +115,31 @@ def count_pages(base, stride, limit, page, starts, lengths):
 
 
 @kernel
-def list_pages(base, stride, limit, page, starts, lengths, out):
-    """Write the pages of all runs, in their order, numbered from the page of ``base`` on."""
+def list_unknown(base, stride, limit, page, starts, lengths, known, out):
+    """List the pages of all runs that are not known to be in memory, numbered from the page of
+    ``base`` on, and return their number; they become known."""
     at = 0
     before = np.int64(base) // page
     for i in range(len(starts)):
         first, last = run_ends(
             base, stride, limit, page, starts[i], lengths[i if len(lengths) > 1 else 0]
         )
-        for number in range(first, last + 1):
-            out[at] = number - before
-            at += 1
+        for number in range(first - before, last - before + 1):
+            if known[number] == 0:
+                known[number] = 1
+                out[at] = number
+                at += 1
+    return at
 
 
 @kernel
-def keep_cold(base, page, pages, told, held, state):
-    """Move the distinct pages that are not in memory to the front, and return their number.
-
-    ``pages`` are ascending. ``told`` is whether the system says which pages are in memory. ``held``
-    is whether each page is kept as private memory; it is empty if none is.
-    """
+def keep_cold(base, page, pages, state):
+    """Move the pages that are not in memory to the front, and return their number."""
     count = 0
-    before = np.int64(-1)
     first = np.int64(base) // page
     for i in range(len(pages)):
         number = pages[i]
-        if number == before:
-            continue
-        before = number
-        if len(held) > 0 and held[number]:
-            continue
-        if told and not is_cold((first + number) * page, page, state):
-            continue
-        pages[count] = number
-        count += 1
+        if is_cold((first + number) * page, page, state):
+            pages[count] = number
+            count += 1
     return count

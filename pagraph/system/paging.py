@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -23,8 +24,10 @@ GAP = 2
 GAP_IN_ORDER = 8
 # Pages that one request may span: 128 KiB, the usual limit of the system's read-ahead.
 _MOST = 32
-# Rows looked at to tell whether a file is in memory. 128 give the share to about a tenth.
+# Pages looked at to tell whether all are in memory. 128 give the share to about a tenth.
 _SAMPLES = 128
+KEPT = 2
+"""Marks a page that is kept as private memory; see ``Pages.known``."""
 
 
 class Pages:
@@ -39,8 +42,7 @@ class Pages:
             write, it reports every page as in memory.
 
     Attributes:
-        held: Shape ``(num_pages,)``, uint8: which pages are kept as private memory and so never
-            requested; empty if none are.
+        all_known: Whether all pages count as in memory.
     """
 
     def __init__(
@@ -53,7 +55,30 @@ class Pages:
         # As kernels of single pages take it.
         self._place = (address, stride, num_rows, mmap.PAGESIZE)
         self.told = told
-        self.held: Array = np.empty(0, dtype=np.uint8)
+        self.all_known = False
+
+    @cached_property
+    def known(self) -> Array:
+        """Shape ``(num_pages,)``, int32: 1 for pages that are in memory as far as is known, 2 for
+        those kept as private memory, else 0; see :meth:`forget`.
+
+        Threads write it without a lock: a lost update only makes a page asked for once more.
+        """
+        return np.zeros(self.num_pages, dtype=np.int32)
+
+    @property
+    def known_at(self) -> int:
+        """Address of :attr:`known`; 0 while all pages count as in memory."""
+        return 0 if self.all_known else self._known_at
+
+    @cached_property
+    def _known_at(self) -> int:
+        return int(self.known.ctypes.data)
+
+    @property
+    def num_kept(self) -> int:
+        """Number of pages that are kept as private memory."""
+        return int((self.known == KEPT).sum())
 
     @property
     def num_pages(self) -> int:
@@ -71,13 +96,20 @@ class Pages:
         stride = tensor.stride(0) * tensor.element_size()
         return cls(tensor.data_ptr(), stride, tensor[0].nbytes, len(tensor))
 
-    def are_cold(self, rows: Array) -> bool:
-        """Whether any of a sample of the rows is, or may be, not in memory."""
+    def forget(self) -> None:
+        """Have pages looked for again, as the system may have dropped them; unless a sample of all
+        is in memory."""
+        known = self.known
+        sample = np.linspace(0, len(known) - 1, _SAMPLES).astype(np.int64)
+        in_memory = self.told and not self._any_cold(sample[known[sample] != KEPT])
+        known[known != KEPT] = 0
+        self.all_known = in_memory
+
+    def _any_cold(self, pages: Array) -> bool:
         from . import _paging
 
         state = np.zeros(1, dtype=np.uint8)
-        runs = _paging.count_cold_runs(*self._place, rows, self.told, self.held, _SAMPLES, state)
-        return bool(runs)
+        return bool(_paging.any_cold(self._address, mmap.PAGESIZE, pages, _SAMPLES, state))
 
     def ask(self, rows: Array, *, gap: int = GAP) -> None:
         """Request the pages of ascending rows, with gaps of at most ``gap`` pages; asynchronous."""
@@ -95,7 +127,8 @@ class Pages:
         )
 
     def need(self, starts: Array, lengths: Array, *, gap: int = 0) -> int:
-        """Request the pages of runs of contiguous rows, unless a sample of the runs is in memory.
+        """Request the pages of runs of contiguous rows that are not known to be in memory, unless a
+        sample of these is.
 
         Pages in memory are not requested, so that those kept as private memory are not read again.
 
@@ -109,17 +142,19 @@ class Pages:
         """
         from . import _paging
 
-        if not self.are_cold(starts):
+        if self.all_known:
             return 0
         pages = np.empty(_paging.count_pages(*self._place, starts, lengths), dtype=np.int64)
-        _paging.list_pages(*self._place, starts, lengths, pages)
+        count = _paging.list_unknown(*self._place, starts, lengths, self.known, pages)
+        pages = pages[:count]
+        if self.told and not self._any_cold(pages):
+            return 0
         pages.sort()
-        state = np.zeros(1, dtype=np.uint8)
-        num_cold = _paging.keep_cold(
-            self._address, mmap.PAGESIZE, pages, self.told, self.held, state
-        )
-        self.ask_pages(pages[:num_cold], gap=gap)
-        return int(num_cold)
+        if self.told:
+            state = np.zeros(1, dtype=np.uint8)
+            count = _paging.keep_cold(self._address, mmap.PAGESIZE, pages, state)
+        self.ask_pages(pages[:count], gap=gap)
+        return int(count)
 
     def ask_pages(self, pages: Array, *, gap: int = 0) -> None:
         """Request ascending pages, numbered from the page of row 0 on; asynchronous."""

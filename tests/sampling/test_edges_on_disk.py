@@ -93,9 +93,21 @@ def in_memory():
     return with_ids(rmat(12, edge_factor=12))
 
 
-@pytest.fixture
-def on_disk(in_memory, tmp_path, monkeypatch):
+def know_nothing(monkeypatch):
+    """Have every batch look for all of its pages."""
+
+    def look(pages):
+        for file in pages.files:
+            file.pages.known.fill(0)
+
+    monkeypatch.setattr(csc_pages.CSCPages, "look", look)
+
+
+@pytest.fixture(params=["known", "unknown"])
+def on_disk(in_memory, tmp_path, monkeypatch, request):
     monkeypatch.setattr(csc_pages, "LEAST_BYTES", 1)
+    if request.param == "unknown":
+        know_nothing(monkeypatch)
     write_graph(in_memory, tmp_path / "graph")
     graph = Graph.open(tmp_path / "graph")
     if graph.csc.disk_pages is None:
@@ -182,6 +194,7 @@ def small_graphs(draw):
 )
 def test_small_graphs_equal_those_in_memory(csc, fanout, once, key, tmp_path, monkeypatch):
     monkeypatch.setattr(csc_pages, "LEAST_BYTES", 1)
+    know_nothing(monkeypatch)
     arrays = {"indptr": csc.indptr, "indices": csc.indices, "edge_ids": csc.edge_ids}
     for name, array in arrays.items():
         if array is not None:

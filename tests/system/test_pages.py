@@ -18,7 +18,7 @@ from pagraph.graph import _csc
 from pagraph.graph.mapped import MappedFile, map_npy
 from pagraph.system import _paging
 from pagraph.system.memory import address_on_disk
-from pagraph.system.paging import Pages
+from pagraph.system.paging import KEPT, Pages
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs mincore")
 
@@ -54,9 +54,27 @@ def test_the_pages_of_runs(runs, base, stride, limit):
     expected = plain_pages(base, stride, limit, starts, lengths)
     place = base, stride, limit, PAGE
     assert _paging.count_pages(*place, starts, lengths) == len(expected)
+    known = np.zeros((base + limit * stride) // PAGE + 1, dtype=np.int32)
+    known[1::3] = 1
+    unknown = [page for page in dict.fromkeys(expected) if not known[page]]
+    ends = base, known.ctypes.data, stride, PAGE.bit_length() - 1
+    inside = [
+        (start, length)
+        for start, length in zip(starts.tolist(), lengths.tolist(), strict=True)
+        if start >= 0 and start + length <= limit
+    ]
+    for start, length in inside:
+        of_run = set(plain_pages(base, stride, limit, [start], [length]))
+        run = np.array([start]), np.array([length])
+        are = bool(all(known[list(of_run)]))
+        assert _paging.are_runs_known(ends, *run) == are
+        assert length == 0 or _paging.are_known(ends, run[0], length) == are
     pages = np.empty(len(expected), dtype=np.int64)
-    _paging.list_pages(*place, starts, lengths, pages)
-    assert pages.tolist() == expected
+    count = _paging.list_unknown(*place, starts, lengths, known, pages)
+    assert pages[:count].tolist() == unknown
+    assert all(known[expected])
+    assert _paging.list_unknown(*place, starts, lengths, known, pages) == 0
+    assert all(_paging.are_known(ends, np.array([start]), 1) for start, length in inside if length)
 
 
 @pytest.fixture(scope="module")
@@ -110,29 +128,46 @@ def test_what_is_needed_comes_into_memory_and_nothing_else(cold, runs, held):
     expected = set(plain_pages(tensor.data_ptr(), 4, len(tensor), starts, lengths))
     pages = Pages(tensor.data_ptr(), 4, 4, len(tensor))
     if held:
-        pages.held = np.zeros(pages.num_pages, dtype=np.uint8)
-        pages.held[1::2] = 1
+        pages.known[1::2] = KEPT
         expected = {page for page in expected if page % 2 == 0}
     got = pages.need(starts, lengths)
-    firsts = (tensor.data_ptr() % PAGE + starts * 4) // PAGE
-    if held and (firsts % 2).all():  # all of the sample
-        expected = set()
     assert got == len(expected)
     end = time.monotonic() + HANGING
     while in_memory(file) != expected and time.monotonic() < end:
         time.sleep(0.002)
     assert in_memory(file) == expected
     assert pages.need(starts, lengths) == 0
+    pages.forget()
+    assert pages.need(starts, lengths) == 0  # which the system tells
 
 
-def test_where_the_system_does_not_tell_everything_is_asked_for_again(cold):
+def test_where_the_system_does_not_tell_everything_is_asked_for_again_at_times(cold):
     tensor, _, forget = cold
     forget()
     rows, one = np.array([0, 5000], dtype=np.int64), np.array([1])
     pages = Pages(tensor.data_ptr(), 4, 4, len(tensor), told=False)
-    assert [pages.need(rows, one), pages.need(rows, one)] == [2, 2]
-    pages.held = np.ones(pages.num_pages, dtype=np.uint8)
+    assert [pages.need(rows, one), pages.need(rows, one)] == [2, 0]
+    pages.forget()
+    assert [pages.need(rows, one), pages.need(rows, one)] == [2, 0]
+    pages.known[:] = KEPT
+    pages.forget()
     assert pages.need(rows, one) == 0
+    assert pages.num_kept == pages.num_pages
+
+
+def test_all_pages_count_as_known_while_a_sample_is_in_memory(cold):
+    tensor, _, forget = cold
+    forget()
+    pages = Pages(tensor.data_ptr(), 4, 4, len(tensor))
+    pages.forget()
+    assert not pages.all_known and pages.known_at == pages.known.ctypes.data
+    assert int(tensor.sum()) > 0  # reads all of it
+    pages.forget()
+    assert pages.all_known and pages.known_at == 0
+    forget()
+    assert pages.need(np.array([0]), np.array([1])) == 0
+    pages.forget()
+    assert pages.need(np.array([0]), np.array([1])) == 1
 
 
 OFFSETS = st.lists(st.integers(0, 40), max_size=40).map(

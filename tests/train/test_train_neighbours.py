@@ -144,7 +144,6 @@ def test_edges_on_disk_come_to_the_same_bits(tmp_path, monkeypatch):
     want, asked = received(graph, rows, targets), []
     monkeypatch.setattr(csc_pages, "LEAST_BYTES", 1)
     monkeypatch.setattr(layer_pass, "_RUN_BYTES", 400)
-    monkeypatch.setattr(csc_pages.CSCPages, "are_in_memory", lambda self: False)
     need = csc_pages.CSCPages.need_edges
     monkeypatch.setattr(
         csc_pages.CSCPages,

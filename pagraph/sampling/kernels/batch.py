@@ -8,9 +8,12 @@ hand-over of the GIL. :func:`advance` works in scratch memory. It returns where 
 Common arguments:
 
 - ``csc``: for each edge type the addresses of ``indptr``, ``indices`` and ``edge_ids`` (0: none),
-  the numbers of edges, destinations and sources, and a sum of ``OFFSETS_ON_DISK`` and others. The
-  first two have the dtype of the array ``like``, the third that of ``like_ids``. ``narrow`` is
-  None, or an int32 array if ``NARROW`` or ``NARROW_IDS`` say that those of some types are narrower.
+  the numbers of edges, destinations and sources, flags, the addresses of ``Pages.known`` of
+  ``indptr``, ``indices`` and ``edge_ids`` (0: in memory, or not read), the bytes of an edge id, and
+  the binary logarithm of a page's bytes. The first
+  two have the dtype of the array ``like``, the third that of ``like_ids``. ``narrow`` is None, or
+  an int32 array if the flags ``NARROW`` or ``NARROW_IDS`` say that those of some types are
+  narrower.
 - ``fanouts``: by hop and edge type; -1 takes all edges, ``CALLER`` lets the caller pick. ``ends``:
   for each edge type, the numbers of its source and destination vertex types.
 - ``of_types``: for each vertex type, and a last row for the ends, the number of vertices, and where
@@ -60,15 +63,17 @@ Stops. A hop along an edge type is drawn in phases. At a stop, ``hop`` and ``edg
 and ``row`` and ``edge`` where its indptr begins in ``work`` and its positions among those of all
 edges. The caller
 
-- ``ASK_OFFSETS``: asks for the pages of the frontier's offsets;
+- ``ASK_OFFSETS``: asks for the pages of the frontier's offsets, some of which are not known to be
+  in memory, as at the next two;
 - ``ASK_ROWS``: asks for the pages of the frontier's whole rows;
-- ``ASK_EDGES``: asks for the pages of the picked edges;
+- ``ASK_EDGES``: asks for the pages of the picked edges, and of the ids that are read;
 - ``PICK``: writes the indptr and the positions of the edges.
 """
 
 import numpy as np
 
 from ..._jit import array_at, as_rows, inlined, kernel
+from ...system._paging import are_known, are_runs_known
 from ..report import (
     ASK_EDGES,
     ASK_OFFSETS,
@@ -82,14 +87,17 @@ from ..report import (
     DONE,
     EDGE,
     EDGE_TYPE,
-    EDGES_ON_DISK,
+    FLAGS,
     FRESH,
     FULL,
     HOP,
+    IDS,
+    KNOWN_EDGES,
+    KNOWN_IDS,
+    KNOWN_OFFSETS,
     MEASURE,
     NARROW,
     NARROW_IDS,
-    OFFSETS_ON_DISK,
     PHASE,
     PICK,
     PICKING,
@@ -128,14 +136,14 @@ TABLES = 4
 POSITIONS = 5
 WEIGHED = 6
 
-# Columns of ``csc``.
+# Columns of ``csc``, besides those of the report's module.
 _INDPTR = 0
 _INDICES = 1
-_IDS = 2
 _EDGES = 3
 _DST = 4
 _SRC = 5
-FLAGS = 6
+_ID_BYTES = 10
+_PAGE_SHIFT = 11
 
 # Columns of the table of ``weights``.
 _VALUES = 0
@@ -422,6 +430,28 @@ def _report(work, fanouts, of_types):
     return counts, as_rows(work[begin:end], num_hops, num_types), work[end:]
 
 
+@inlined
+def pages_of(csc, like, narrow, t, column, known):
+    """The ``place`` of ``are_known`` for an array of edges of type ``t``."""
+    size = like.itemsize
+    if narrow is not None and csc[t, FLAGS] & NARROW:
+        size = 4
+    return csc[t, column], csc[t, known], size, csc[t, _PAGE_SHIFT]
+
+
+@kernel
+def _are_known(csc, like, narrow, t, positions):
+    """Whether the pages of these edges, and of their ids, are known to be in memory."""
+    if csc[t, KNOWN_EDGES] != 0:
+        place = pages_of(csc, like, narrow, t, _INDICES, KNOWN_EDGES)
+        if not are_known(place, positions, 1):
+            return False
+    if csc[t, KNOWN_IDS] == 0:
+        return True
+    place = csc[t, IDS], csc[t, KNOWN_IDS], csc[t, _ID_BYTES], csc[t, _PAGE_SHIFT]
+    return are_known(place, positions, 1)
+
+
 @kernel
 def stop(work, status, phase):
     """Let the caller act and go on with a phase; returns what :func:`draw_edges` does."""
@@ -514,8 +544,10 @@ def draw_edges(
     if phase == BEGIN:
         if fanout == CALLER:
             return stop(work, PICK, READING)
-        if flags & OFFSETS_ON_DISK:
-            return stop(work, ASK_OFFSETS, MEASURE)
+        if csc[t, KNOWN_OFFSETS] != 0:
+            place = pages_of(csc, like, narrow, t, _INDPTR, KNOWN_OFFSETS)
+            if not are_known(place, frontier, 2):
+                return stop(work, ASK_OFFSETS, MEASURE)
     if phase <= MEASURE:
         total = measure_at(
             like,
@@ -544,8 +576,10 @@ def draw_edges(
             if total >= len(positions):
                 work[WHAT] = total
                 return stop(work, FULL, BEGIN)
-        elif flags & EDGES_ON_DISK:
-            return stop(work, ASK_ROWS, PICKING)
+        elif csc[t, KNOWN_EDGES] != 0:
+            place = pages_of(csc, like, narrow, t, _INDICES, KNOWN_EDGES)
+            if not are_runs_known(place, starts[: len(frontier)], degrees):
+                return stop(work, ASK_ROWS, PICKING)
     if phase <= PICKING:
         if shared is None:
             picks = positions[: offsets[-1]]
@@ -586,7 +620,7 @@ def draw_edges(
         if excluded is not None:
             _drop_excluded(excluded, t, offsets, positions)
         # LABOR has read the sources already.
-        if flags & EDGES_ON_DISK and shared is None:
+        if shared is None and not _are_known(csc, like, narrow, t, positions[: offsets[-1]]):
             return stop(work, ASK_EDGES, READING)
     total = np.int64(offsets[-1])
     picks = positions[:total]
@@ -931,12 +965,12 @@ def _copy(values, out, begin):
 @kernel
 def put_ids(csc, like_ids, narrow, t, positions, out):
     """Write the ids of the edges at these positions."""
-    if csc[t, _IDS] == 0:
+    if csc[t, IDS] == 0:
         for e in range(len(positions)):
             out[e] = positions[e]
         return
     is_narrow = csc[t, FLAGS] & NARROW_IDS
-    read_at(like_ids, narrow, is_narrow, csc[t, _IDS], csc[t, _EDGES], positions, out)
+    read_at(like_ids, narrow, is_narrow, csc[t, IDS], csc[t, _EDGES], positions, out)
 
 
 @kernel
