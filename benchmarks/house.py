@@ -2,8 +2,8 @@
 
 Run: ``python benchmarks/house.py`` (a second; needs nothing but Python); ``make lint`` does so too.
 ``--files N`` lists the N files with the most tokens a line. ``tests/test_house.py`` holds the
-figures reached: they may fall, never rise. Tokens and files are printed and not held: work that
-adds an idea may add code, and says so in its commit.
+figures reached: they may fall, never rise. Work that adds an idea may raise the tokens and files
+that are held, and says so in its commit. Both are counted for the loader and for what is around it.
 
 A line of code is one with a token that is neither a comment nor of a docstring. A circle is one
 however its modules import each other: at the top, in a function, or for types alone.
@@ -22,6 +22,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 ROOMS = ("pagraph", "partition", "datasets")
+AROUND = ("train", "cli", "run", "profile", "report", "partition", "datasets")
+"""Rooms around the loader; all others are the loader."""
 LONG_LINE = 100
 _LAYOUT = {
     tokenize.NL,
@@ -175,9 +177,15 @@ def _reachable(name: str, arrows: dict[str, set[str]]) -> set[str]:
     return seen
 
 
+def _is_around(path: Path) -> bool:
+    return path.relative_to(ROOT).parts[path.is_relative_to(ROOT / "pagraph")] in AROUND
+
+
 def summary(files: list[FileFigures]) -> dict[str, float]:
     """The figures of all files together."""
+    around = [figures for figures in files if _is_around(figures.path)]
     tokens = sum(figures.tokens for figures in files)
+    tokens_around = sum(figures.tokens for figures in around)
     lines = sum(figures.lines for figures in files)
 
     def per_thousand(name: str) -> float:
@@ -185,7 +193,11 @@ def summary(files: list[FileFigures]) -> dict[str, float]:
 
     return {
         "files": len(files),
+        "files of the loader": len(files) - len(around),
+        "files around it": len(around),
         "tokens": tokens,
+        "tokens of the loader": tokens - tokens_around,
+        "tokens around it": tokens_around,
         "lines": lines,
         "tokens a line": round(tokens / lines, 2),
         "comments a thousand lines": per_thousand("comments"),

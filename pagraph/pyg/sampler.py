@@ -16,8 +16,7 @@ from ..sampling import SubgraphSampler
 from ..sampling.batches import PairNegatives, pair_seeds
 from ..sampling.negative import HardPairs
 from ..sampling.sampler import own_fields
-from ..sampling.times import one_kind
-from ..sampling.trees import check_time_fields
+from ..sampling.times import check_time_fields, one_kind
 from ..seeds.keys import random_key
 from ..system.buffers import BufferPools
 from ..system.checks import as_integer

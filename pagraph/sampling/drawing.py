@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from .hop import HopEdges, Scratch
     from .plan import KernelEdges, SamplePlan
     from .sampler import HopSampler
-    from .trees import TimedEdges, TreeTimes
+    from .times import TimedEdges, TreeTimes
 
 _NO_MARKS = np.empty(0, dtype=np.uint8)
 
@@ -193,4 +193,6 @@ def _given(graph: Graph, seeds: Any) -> list[Tensor | None] | None:
 
 
 def _as_ids(ids: Tensor | None) -> Tensor | None:
-    return ids if ids is None or ids.dtype in NUMPY_IDS else ids.long()
+    if ids is None or ids.dtype in NUMPY_IDS:
+        return ids
+    return ids.long()

@@ -18,8 +18,8 @@ from .hop import Hop, HopEdges
 from .induced import induced_batch
 from .pickers import TimedPicker, UniformPicker, measure_rows
 from .sampler import FanoutSampler, MiniBatchSampler, seeds_by_type
-from .times import EdgeTimes, as_window, edge_times
-from .trees import TimedEdges, TreeTimes, induced_in_trees
+from .times import EdgeTimes, TimedEdges, TreeTimes, as_window, edge_times
+from .trees import induced_in_trees
 from .whole_batch import sample_batch, sampled_vertices
 
 if TYPE_CHECKING:
@@ -205,7 +205,7 @@ class SubgraphSampler(FanoutSampler):
         if self.time is not None:
             # As in `timed_edges`, which would be two more calls a batch.
             plan = self.known_plans.get(graph.types) or self.plan(graph)
-            make = partial(TimedEdges.of, self, graph, plan)
+            make = partial(TimedEdges.of, self, graph, plan.fanouts)
             of_edges = self._known_times.get(graph, self.time, field, make)
             of_trees = TreeTimes.of(
                 graph, self.time, of_edges.dtypes, by_type, seed_times, share=self.share_trees
@@ -219,7 +219,7 @@ class SubgraphSampler(FanoutSampler):
 
     def timed_edges(self, graph: Graph, field: EdgeField | None = None) -> TimedEdges:
         """The times of all edges that are drawn from; raises as :meth:`sample`."""
-        make = partial(TimedEdges.of, self, graph, self.plan(graph))
+        make = partial(TimedEdges.of, self, graph, self.plan(graph).fanouts)
         return self._known_times.get(graph, self.time or "", field, make)
 
     @cached_property

@@ -1,33 +1,26 @@
-"""Disjoint trees of a batch: all edges within each tree, and the trees' time limits."""
+"""All edges within each of a batch's disjoint trees."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
-from ..graph.csc import no_ids
 from ..graph.minibatch import SampledEdges, Subgraph
-from ..system.arrays import Array, Int64Array
+from ..system.arrays import Array
 from ..system.buffers import BufferPools
 from .hop import Hop, Scratch, raise_bad_source
 from .induced import edge_ids_of
 from .pickers import measure_rows
-from .report import IDS, KNOWN_EDGES, KNOWN_IDS
 from .sampler import own_fields
-from .times import MISSING, as_times, known_ticks, one_kind, window_starts
 
 if TYPE_CHECKING:
-    from ..graph.graph import EdgeType, Graph
+    from ..graph.graph import Graph
     from .edge_values import EdgeField
     from .hop import VertexTable
-    from .plan import SamplePlan
-    from .times import EdgeTimes
+    from .times import TreeTimes
 
 
 _ALL: Array = np.empty(0, np.int64)
@@ -238,227 +231,3 @@ def induced_in_trees(
             hop, src, dst, (starts, degrees), longest, by_source=by_source
         )
     return replace(batch, edges=edges)
-
-
-def check_time_fields(
-    graph: Graph,
-    name: str,
-    field: EdgeField,
-    window: float | Mapping[EdgeType, float] | None = None,
-) -> dict[str, torch.dtype]:
-    """The dtypes of all vertex and edge fields of this name, by a description of each.
-
-    Raises:
-        TypeError: Some are floats and others integers.
-        ValueError: There is no such field; ``window`` has an edge type without times; or fields are
-            known to have different units.
-    """
-    of_edges = {etype: field(etype, name) for etype in graph.edge_types}
-    of_nodes = {ntype: graph.node_fields(ntype).get(name) for ntype in graph.node_types}
-    fields = {
-        f"vertex field {name!r} of {t!r}": values
-        for t, values in of_nodes.items()
-        if values is not None
-    }
-    fields |= {
-        f"edge field {name!r} of {t!r}": values
-        for t, values in of_edges.items()
-        if values is not None
-    }
-    if not fields:
-        raise ValueError(f"time must be the name of a vertex or edge field, got {name!r}")
-    for etype in window if isinstance(window, Mapping) else ():
-        if etype not in of_edges:
-            raise ValueError(
-                f"time_window must name edge types among {graph.edge_types}, got {etype!r}"
-            )
-        if of_edges.get(etype) is None and of_nodes.get(etype[0]) is None:
-            raise ValueError(f"time_window must name edge types with times, got {etype!r} without")
-    dtypes = {owner: values.dtype for owner, values in fields.items() if isinstance(values, Tensor)}
-    one_kind(dtypes)
-    _check_units(graph, name)
-    return dtypes
-
-
-def _check_units(graph: Graph, name: str) -> None:
-    """Raise ValueError if fields are known to have different units, such as seconds and
-    microseconds."""
-    notes = {t: graph.node_fields(t).notes.get(name) for t in graph.node_types}
-    notes |= {"/".join(t): graph.edge_fields(t).notes.get(name) for t in graph.edge_types}
-    units = {owner: note.unit for owner, note in notes.items() if note is not None and note.unit}
-    if len(set(units.values())) > 1:
-        got = ", ".join(f"{unit} of {owner!r}" for owner, unit in units.items())
-        raise ValueError(f"times must all be in one unit, got {name!r} in {got}")
-
-
-@dataclass(frozen=True, eq=False)
-class TreeTimes:
-    """The times of a batch's trees.
-
-    Attributes:
-        until: Shape ``(num_trees,)``, int64: upper limit of the ticks in each tree.
-        of_seeds: Shape ``(num_seeds,)``, int64: the tree of each seed, over all types in the
-            graph's order.
-        floats: Whether the times were floats.
-    """
-
-    until: Tensor
-    of_seeds: Tensor
-    floats: bool
-
-    @classmethod
-    def of(
-        cls,
-        graph: Graph,
-        name: str,
-        dtypes: Mapping[str, torch.dtype],
-        seeds: Mapping[str, Tensor],
-        seed_times: Any,
-        *,
-        share: bool,
-    ) -> TreeTimes:
-        """One tree per seed, or with ``share`` one per time, in the order of time.
-
-        Raises as ``SubgraphSampler.sample``.
-
-        Args:
-            graph: The graph.
-            name: The vertex field with the seeds' own times.
-            dtypes: Dtypes of the graph's times, see :func:`check_time_fields`.
-            seeds: Seeds by type.
-            seed_times: The seeds' times; None: their own.
-            share: Whether seeds with the same time share a tree.
-        """
-        if seed_times is not None and not isinstance(seed_times, Tensor | Mapping):
-            got = type(seed_times).__name__
-            raise TypeError(f"seed_times must be a tensor or a mapping from vertex type, got {got}")
-        given = (
-            {graph.only_node_type: seed_times}
-            if isinstance(seed_times, Tensor)
-            else seed_times or {}
-        )
-        for ntype in given:
-            if ntype not in seeds:
-                raise KeyError(
-                    f"seed_times must name types of seeds among {list(seeds)}, got {ntype!r}"
-                )
-        ticks = [no_ids()]
-        kinds = dict(dtypes)
-        for ntype in (t for t in graph.node_types if t in seeds):
-            owner, times = _times_of(graph, name, ntype, seeds[ntype], given.get(ntype))
-            ticks.append(known_ticks(owner, times))
-            kinds[owner] = times.dtype
-        floats = one_kind(kinds)
-        until = torch.cat(ticks)
-        if share:
-            until, of_seeds = torch.unique(until, return_inverse=True)
-        else:
-            of_seeds = torch.arange(len(until), device="cpu")
-        return cls(until, of_seeds, floats)
-
-    def limits(self, trees: Array, window: float | None) -> dict[str, Array]:
-        """The time limits of the edges of vertices in these trees, as arguments of ``Hop``."""
-        limits = {"until": self.until.numpy()[trees]}
-        since = self.starts(window)
-        if since is not None:
-            limits["since"] = since[trees]
-        return limits
-
-    @cached_property
-    def _starts(self) -> dict[float | None, Array | None]:
-        return {}
-
-    def starts(self, length: float | None) -> Array | None:
-        """Lower limit of each tree's ticks for a window of this length; None if there is none."""
-        if length not in self._starts:
-            starts = window_starts(self.until, length, self.floats)
-            self._starts[length] = None if starts is None else starts.numpy()
-        return self._starts[length]
-
-
-@dataclass(frozen=True, eq=False)
-class TimedEdges:
-    """Times of all edges that a sampler draws from, as the kernels take them.
-
-    Attributes:
-        table: The table in the kernels' ``timed``, shape ``(num_edge_types, 4)``, int64.
-        like: An empty array of the times' dtype.
-        windows: Lengths of the time windows; window ``i`` is row ``i + 1`` of ``limits``. None: all
-            known times.
-        dtypes: Dtypes of the time fields, see ``check_time_fields``.
-        held: Keeps the memory at the table's addresses alive.
-    """
-
-    table: Int64Array
-    like: Array
-    windows: Sequence[float | None]
-    dtypes: Mapping[str, torch.dtype]
-    held: Sequence[Any]
-
-    @classmethod
-    def of(cls, sampler: Any, graph: Graph, plan: SamplePlan, field: EdgeField) -> TimedEdges:
-        """The times of the edge types that any hop draws from; raises as ``sample``."""
-        name = sampler.time or ""
-        dtypes = check_time_fields(graph, name, field, sampler.time_window)
-        edge_types = graph.types.edges
-        drawn = [bool(fanouts.any()) for fanouts in plan.fanouts.T]
-        known: dict[int, EdgeTimes] = {}
-        for place, etype in enumerate(edge_types):
-            times = sampler.times(graph, etype, field) if drawn[place] else None
-            if times is not None and times.num_edges:
-                known[place] = times
-        # The kernels take one dtype; if dtypes differ, narrow ones are converted.
-        wide = any(times.values.dtype == torch.int64 for times in known.values())
-        dtype = torch.int64 if wide else torch.int32
-        table = np.zeros((len(edge_types), 4), dtype=np.int64)
-        windows: dict[float | None, int] = {}
-        held: list[Any] = []
-        for place, times in known.items():
-            values = times.values.to(dtype)
-            marks = times.marks.to(dtype)
-            held += [values, marks, times.edges]
-            length = sampler.window(edge_types[place])
-            row = 0
-            if length is not None or times.has_missing:
-                row = windows.setdefault(length, 1 + len(windows))
-            pairs = 0 if times.edges is None else times.edges.data_ptr()
-            table[place] = values.data_ptr(), marks.data_ptr(), pairs, row
-        like = np.empty(0, np.int64 if wide else np.int32)
-        return cls(table, like, list(windows), dtypes, held)
-
-    @cached_property
-    def _paired(self) -> list[int]:
-        return [place for place, row in enumerate(self.table.tolist()) if row[2]]
-
-    def leave_ids(self, csc: Any) -> None:
-        """Note in the kernels' ``csc`` which types' sources and ids are read from pairs, which are
-        not on disk; the positions of these edges become their ids."""
-        # One number at a time is faster than NumPy's masks, since there are few types.
-        for place in self._paired:
-            csc[place, IDS] = 0
-            csc[place, KNOWN_EDGES] = 0
-            csc[place, KNOWN_IDS] = 0
-
-    def limits(self, trees: TreeTimes) -> Int64Array:
-        """The kernels' ``limits`` for a batch's trees, shape ``(1 + windows, trees)``, int64."""
-        limits = np.empty((1 + len(self.windows), len(trees.until)), dtype=np.int64)
-        limits[0] = trees.until.numpy()
-        for row, length in enumerate(self.windows, 1):
-            starts = trees.starts(length)
-            limits[row] = MISSING if starts is None else starts
-        return limits
-
-
-def _times_of(graph: Graph, name: str, ntype: str, seeds: Tensor, times: Any) -> tuple[str, Tensor]:
-    """The seeds' times, and their name for errors."""
-    owner = f"seed_times[{ntype!r}]"
-    if times is not None:
-        return owner, as_times(owner, times, len(seeds), "seed")
-    values = graph.node_fields(ntype).get(name)
-    if values is None:
-        raise ValueError(
-            f"seed_times must be given for seeds of type {ntype!r}, which has no vertex field "
-            f"{name!r}"
-        )
-    values = as_times(f"vertex field {name!r}", values, graph.num_nodes_of(ntype), "vertex")
-    return f"vertex field {name!r} of the seeds", values[seeds]

@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from .hop import HopEdges
     from .plan import SamplePlan
     from .sampler import HopSampler
-    from .trees import TimedEdges, TreeTimes
+    from .times import TimedEdges, TreeTimes
 
 _MOST_EDGES = 2**23
 """Room for all edges that a batch may draw, up to this many. The system allocates its pages when
@@ -401,7 +401,7 @@ def _new_arena(batch: Drawing, room: _Layout, scratch: Scratch) -> _Arena:
         sources,
         scratch.array("local ids", room.edges, _INT32),
         scratch.places(room.places),
-        scratch.array("batch weights", room.edges if room.division[-1] else 0, _FLOAT32),
+        scratch.array("batch weights", room.edges * room.division[-1], _FLOAT32),
         trees,
     )
 
@@ -434,12 +434,16 @@ def _act(batch: Drawing, arena: _Arena, scratch: Scratch, report: list[int]) -> 
     dst = int(plan.ends[place, 1])
     known = report[REPORT + dst :: num_types]
     begin = arena.room.begins[dst]
-    first = known[hop - 1] if plan.once and hop > 0 else 0
-    found = slice(begin + first, begin + known[hop])
-    frontier = arena.nodes[found] if arena.trees is None else arena.trees[0][found]
-    frontier = frontier.astype(csc.indices.numpy().dtype, copy=False)
+    found = slice(begin, begin + known[hop])
+    if plan.once and hop > 0:
+        found = slice(begin + known[hop - 1], found.stop)
+    nodes = arena.nodes
+    more = {}
+    if arena.trees is not None:
+        nodes = arena.trees[0]
+        more = _in_trees(batch, arena, place, found)
+    frontier = nodes[found].astype(csc.indices.numpy().dtype, copy=False)
     if report[STATUS] == PICK:
-        more = {} if arena.trees is None else _in_trees(batch, arena, place, found)
         picked = batch.picked(scratch, hop, place, frontier, **more)
         return _take(batch, arena, report, picked)
     pages = csc.pages
@@ -557,16 +561,20 @@ class _Layout:
 
         ``most``: Room for edges, if the batch may draw more than ``_MOST_EDGES``.
         """
-        # A vertex may be in all trees.
-        most_known = (_UNBOUNDED,) * len(limits) if plan.disjoint else limits
+        most_known = limits
+        if plan.disjoint:
+            # A vertex may be in all trees.
+            most_known = (_UNBOUNDED,) * len(limits)
         sizes = _sizes(plan, num_seeds, most_known, _UNBOUNDED)
         if sizes.edges > _MOST_EDGES:
             sizes = _sizes(plan, num_seeds, most_known, most)
         of_types, places = _of_types(sizes.known, limits, plan.disjoint)
         _, nodes, tables, _ = of_types[-1]
         num_hops, num_edge_types = plan.fanouts.shape
-        of_relation = 4 if plan.weighed else 3
-        parts = len(limits) + num_edge_types * (2 if plan.once else of_relation * num_hops)
+        of_relation = (3 + plan.weighed) * num_hops
+        if plan.once:
+            of_relation = 2
+        parts = len(limits) + num_edge_types * of_relation
         rows = 3
         if plan.disjoint:
             parts += len(limits)

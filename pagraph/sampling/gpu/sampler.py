@@ -19,7 +19,7 @@ from ..block_sampler import NeighborSampler
 from ..plan import edge_ends
 from ..sampler import own_fields, seeds_by_type
 from ..subgraph_sampler import SubgraphSampler
-from ..trees import TimedEdges, TreeTimes
+from ..times import TimedEdges, TreeTimes
 from .run import MOST_PICKS, DeviceRun, most_known
 from .state import ComingSizes, Plan, state_words
 from .topology import Drawn, Topology

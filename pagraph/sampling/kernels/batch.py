@@ -28,8 +28,8 @@ Common arguments:
 - ``trees``: None, or for disjoint trees a tuple: scratch for the vertices and their trees, laid out
   as the nodes; the bytes of an id in the result; and ``timed``. The nodes are then vertices of
   trees, see ``kernels/trees.py``, and have hash tables.
-- ``timed``: a table, an array of the times' dtype, ``limits``, and whether only the latest edges are
-  drawn. For each edge type the table has the addresses of its
+- ``timed``: a table, an array of the times' dtype, ``limits``, and whether only the latest edges
+  are drawn. For each edge type the table has the addresses of its
   times and marks (see ``count_until``; 0: no times), that of pairs of source and id in the order of
   the times (0: the graph's arrays are in that order), and the row of ``limits`` that times must be
   above (0: none). ``limits``, shape ``(rows, trees)``, has in row 0 the latest time that may be
@@ -549,18 +549,14 @@ def draw_edges(
             if not are_known(place, frontier, 2):
                 return stop(work, ASK_OFFSETS, MEASURE)
     if phase <= MEASURE:
+        draws = fanout
+        of_draws = offsets
+        if shared is not None:
+            # LABOR looks at whole rows.
+            draws = -1
+            of_draws = counters
         total = measure_at(
-            like,
-            narrow,
-            csc,
-            weights,
-            t,
-            frontier,
-            fanout if shared is None else -1,
-            replace,
-            starts,
-            degrees,
-            offsets if shared is None else counters,
+            like, narrow, csc, weights, t, frontier, draws, replace, starts, degrees, of_draws
         )
         if total < 0:
             work[STATUS] = BAD_ROW
@@ -583,7 +579,7 @@ def draw_edges(
     if phase <= PICKING:
         if shared is None:
             picks = positions[: offsets[-1]]
-            of_draws = starts, degrees, offsets
+            of_picks = starts, degrees, offsets
             pick_of_type(
                 weights,
                 t,
@@ -596,7 +592,7 @@ def draw_edges(
                 key,
                 renewal,
                 counters,
-                of_draws,
+                of_picks,
                 seen,
                 picks,
             )
@@ -669,7 +665,9 @@ def _split(of_types, counts, hop, nodes, vertices, trees_of):
     """Split what the previous hop found into vertices and trees."""
     for t in range(len(of_types) - 1):
         begin = of_types[t, _NODES]
-        low = begin + (counts[hop - 1, t] if hop > 0 else 0)
+        low = begin
+        if hop > 0:
+            low += counts[hop - 1, t]
         high = begin + counts[hop, t]
         split_trees(nodes[low:high], of_types[t, _VERTICES], vertices[low:high], trees_of[low:high])
 
@@ -893,10 +891,11 @@ def _lay_out(work, fanouts, ends, of_types, once, trees, weighed, width, place_w
                 parts[part] = at // 4
                 at = aligned(at + drawn[hop, t] * 4)
                 part = part + 1
-    for t in range(len(of_types) - 1 if trees is not None else 0):
-        parts[part] = at // 8
-        at = aligned(at + 8 * counts[-1, t])
-        part = part + 1
+    if trees is not None:
+        for t in range(len(of_types) - 1):
+            parts[part] = at // 8
+            at = aligned(at + 8 * counts[-1, t])
+            part = part + 1
     return max(at, _LINE)
 
 
@@ -918,7 +917,7 @@ def put_blocks(
     """Write the result as blocks, laid out by ``_lay_out``.
 
     ``local``, ``positions`` and ``weights`` are the same memory, in the id dtypes of the batch and
-    of the graph, and as float32. ``kept_weights`` has the weights of all edges, if they are weighed.
+    of the graph, and as float32. ``kept_weights`` has the weights of all edges if they are weighed.
     """
     counts, drawn, parts = _report(work, fanouts, of_types)
     _put_nodes(of_types, counts[-1], parts, nodes, local)
