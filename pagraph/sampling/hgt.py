@@ -31,7 +31,7 @@ from .report import (
     STATUS,
 )
 from .sampler import HopSampler, check_per_hop, seeds_by_type
-from .whole_batch import as_subgraph, result_memory, rounded_up
+from .whole_batch import NEW_MEMORY, as_subgraph, rounded_up
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -279,7 +279,8 @@ def _sampled(
     if sampler.most_edges is None:
         return induced_batch(graph, given, known, hop_ends, dtype, pools)
 
-    whole = result_memory(pools, found[BYTES])
+    pool = NEW_MEMORY if pools is None else pools("batch")
+    whole = pool.take((-(-found[BYTES] // 8) * 8,), torch.uint8)  # whole int64 words
     ids = whole.view(dtype)
     longs = whole.view(torch.int64)
     out = ids.numpy(), longs.numpy()
@@ -338,8 +339,9 @@ def _draw(
     # Several arrays from one: each look-up is a call, and calls take most of a batch's host time.
     shares = scratch.array("hgt shares", num_seen + 2 * room.seen, np.float64)
     counts = scratch.array("hgt counts", room.seen + 2 * num_types, np.int64)
+    ids = scratch.array("hgt ids", num_seen + room.edges, like.dtype)
     budget = (
-        scratch.array("hgt seen", num_seen, like.dtype),
+        ids[:num_seen],
         shares[:num_seen],
         scratch.array("hgt tables", num_types * room.table, np.int64).reshape(num_types, -1),
         counts[room.seen : room.seen + num_types],
@@ -353,7 +355,7 @@ def _draw(
     of_hop = (
         scratch.array("hgt rows", 3 * (room.rows + 1), np.int64).reshape(3, -1),
         scratch.hash_set(shape.set_size),
-        scratch.array("hgt sources", room.edges, like.dtype),
+        ids[num_seen:],
         positions,
         places,
     )

@@ -507,7 +507,7 @@ class TimedEdges:
         name = sampler.time or ""
         dtypes = check_time_fields(graph, name, field, sampler.time_window)
         edge_types = graph.types.edges
-        drawn: list[bool] = fanouts.any(0).tolist()
+        drawn = [bool(of_type.any()) for of_type in fanouts.T]
         known: dict[int, EdgeTimes] = {}
         for place, etype in enumerate(edge_types):
             times = sampler.times(graph, etype, field) if drawn[place] else None

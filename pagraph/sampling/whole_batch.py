@@ -88,7 +88,7 @@ _TORCH_IDS = {kind: dtype for dtype, kind in NUMPY_IDS.items()}
 _VARIES = 2**20
 _UNBOUNDED = 2**60
 _UNTIMED = np.empty(0, dtype=np.int32)
-_NEW_MEMORY = BufferPool(most=0)
+NEW_MEMORY = BufferPool(most=0)
 
 
 def _as_blocks(
@@ -207,14 +207,6 @@ def as_subgraph(
     return Subgraph(by_type, nodes, edges, ends, trees or None)
 
 
-def result_memory(pools: BufferPools | None, nbytes: int) -> Tensor:
-    """Memory for a result of so many bytes, as bytes; of ``pools`` if given."""
-    if nbytes < _VARIES:
-        nbytes = 1 << (nbytes - 1).bit_length()
-    pool = _NEW_MEMORY if pools is None else pools("batch")
-    return pool.take((-(-nbytes // 8) * 8,), torch.uint8)
-
-
 class _Arena(NamedTuple):
     """This thread's scratch arrays for a batch.
 
@@ -261,7 +253,11 @@ def sample_batch(
     edges = batch.edges
     arena, report = _drawn(batch)
     room = arena.room
-    whole = result_memory(pools, report[BYTES])
+    nbytes = report[BYTES]
+    if nbytes < _VARIES:
+        nbytes = 1 << (nbytes - 1).bit_length()
+    pool = NEW_MEMORY if pools is None else pools("batch")
+    whole = pool.take((nbytes,), torch.uint8)
     of_nodes = whole.view(batch.dtype)
     others = whole.view(torch.int64 if plan.once else _TORCH_IDS[edges.like.dtype])
     edges_at, parts_at = room.reported_at
