@@ -360,7 +360,7 @@ def _draw(
         places,
     )
     given = (
-        (edges.csc, like, edges.narrow),
+        (edges.csc, like, edges.narrow, edges.page_bits),
         (shape.ends, room.spans, shape.sizes, shape.fanouts),
         dtype.itemsize,
         np.uint64(key % 2**64),

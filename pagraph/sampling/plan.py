@@ -108,6 +108,7 @@ class KernelEdges(NamedTuple):
         like: An empty array of the ids' dtype.
         like_ids: An empty array of the edge ids' dtype.
         narrow: None, or an empty int32 array if ids of other types are int64.
+        page_bits: See there.
         on_disk: Whether arrays are on disk, with pages that may not be in memory.
     """
 
@@ -116,6 +117,7 @@ class KernelEdges(NamedTuple):
     like: Any
     like_ids: Any
     narrow: Any
+    page_bits: int | None
     on_disk: bool
 
 
@@ -129,7 +131,7 @@ def edges_for_kernels(edge_dir: str, graph: Graph) -> KernelEdges:
     dtypes = set()
     id_dtypes = set()
     on_disk = False
-    shift = mmap.PAGESIZE.bit_length() - 1
+    page_bits = None
     for csc in owners:
         indptr = csc.indptr
         indices = csc.indices
@@ -145,6 +147,7 @@ def edges_for_kernels(edge_dir: str, graph: Graph) -> KernelEdges:
             id_dtypes.add(ids.dtype)
             id_bytes = ids.itemsize
         if pages is not None:
+            page_bits = mmap.PAGESIZE.bit_length() - 1
             if pages.indptr is not None:
                 known_offsets = pages.indptr.pages.known_at
             if pages.indices is not None:
@@ -166,10 +169,9 @@ def edges_for_kernels(edge_dir: str, graph: Graph) -> KernelEdges:
                 known_edges,
                 known_ids,
                 id_bytes,
-                shift,
             )
         )
-    table = np.array(arrays, dtype=_INT64).reshape(-1, 12)
+    table = np.array(arrays, dtype=_INT64).reshape(-1, 11)
     narrow = None
     if len(dtypes) > 1 or len(id_dtypes) > 1:
         narrow = _LIKE[torch.int32]
@@ -182,7 +184,7 @@ def edges_for_kernels(edge_dir: str, graph: Graph) -> KernelEdges:
     like_ids = like
     if id_dtypes:
         like_ids = _LIKE[torch.int64 if len(id_dtypes) > 1 else id_dtypes.pop()]
-    return KernelEdges(owners, table, like, like_ids, narrow, on_disk)
+    return KernelEdges(owners, table, like, like_ids, narrow, page_bits, on_disk)
 
 
 @dataclass(frozen=True, eq=False)

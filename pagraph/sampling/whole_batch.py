@@ -343,6 +343,7 @@ def _drawn(batch: Drawing) -> tuple[_Arena, list[int]]:
             edges.csc,
             edges.like,
             edges.narrow,
+            edges.page_bits,
             plan.fanouts,
             plan.ends,
             room.of_types,

@@ -9,11 +9,12 @@ Common arguments:
 
 - ``csc``: for each edge type the addresses of ``indptr``, ``indices`` and ``edge_ids`` (0: none),
   the numbers of edges, destinations and sources, flags, the addresses of ``Pages.known`` of
-  ``indptr``, ``indices`` and ``edge_ids`` (0: in memory, or not read), the bytes of an edge id, and
-  the binary logarithm of a page's bytes. The first
+  ``indptr``, ``indices`` and ``edge_ids`` (0: in memory, or not read), and the bytes of an edge id.
+  The first
   two have the dtype of the array ``like``, the third that of ``like_ids``. ``narrow`` is None, or
   an int32 array if the flags ``NARROW`` or ``NARROW_IDS`` say that those of some types are
-  narrower.
+  narrower. ``page_bits`` is None if no array is in a file, else the binary logarithm of a page's
+  bytes.
 - ``fanouts``: by hop and edge type; -1 takes all edges, ``CALLER`` lets the caller pick. ``ends``:
   for each edge type, the numbers of its source and destination vertex types.
 - ``of_types``: for each vertex type, and a last row for the ends, the number of vertices, and where
@@ -143,7 +144,6 @@ _EDGES = 3
 _DST = 4
 _SRC = 5
 _ID_BYTES = 10
-_PAGE_SHIFT = 11
 
 # Columns of the table of ``weights``.
 _VALUES = 0
@@ -210,7 +210,7 @@ def fill_fresh_table(nodes, count, table, bits):
     return bits
 
 
-@kernel
+@inlined
 def measure_at(like, narrow, csc, weights, t, frontier, fanout, replace, starts, degrees, offsets):
     """:func:`measure` the rows of edges of type ``t``, if weighted those of positive weight."""
     rows_at, num_edges = rows_of_type(csc, weights, t)
@@ -222,7 +222,7 @@ def measure_at(like, narrow, csc, weights, t, frontier, fanout, replace, starts,
     return measure(indptr, num_edges, frontier, fanout, replace, starts, degrees, offsets)
 
 
-@kernel
+@inlined
 def read_at(like, narrow, is_narrow, address, count, positions, out):
     """:func:`read_neighbors` from the array of ``count`` elements at an address."""
     if narrow is not None and is_narrow:
@@ -243,7 +243,7 @@ def _read_pairs_at(like, narrow, is_narrow, address, count, positions, sources):
     read_edges(array_at(like, address, count), positions, sources, positions)
 
 
-@kernel
+@inlined
 def rows_of_type(csc, weights, t):
     """Address of the ``indptr`` of the edges of type ``t`` with positive weight, and their
     number."""
@@ -431,28 +431,28 @@ def _report(work, fanouts, of_types):
 
 
 @inlined
-def pages_of(csc, like, narrow, t, column, known):
+def pages_of(csc, like, narrow, page_bits, t, column, known):
     """The ``place`` of ``are_known`` for an array of edges of type ``t``."""
     size = like.itemsize
     if narrow is not None and csc[t, FLAGS] & NARROW:
         size = 4
-    return csc[t, column], csc[t, known], size, csc[t, _PAGE_SHIFT]
+    return csc[t, column], csc[t, known], size, page_bits
 
 
 @kernel
-def _are_known(csc, like, narrow, t, positions):
+def _are_known(csc, like, narrow, page_bits, t, positions):
     """Whether the pages of these edges, and of their ids, are known to be in memory."""
     if csc[t, KNOWN_EDGES] != 0:
-        place = pages_of(csc, like, narrow, t, _INDICES, KNOWN_EDGES)
+        place = pages_of(csc, like, narrow, page_bits, t, _INDICES, KNOWN_EDGES)
         if not are_known(place, positions, 1):
             return False
     if csc[t, KNOWN_IDS] == 0:
         return True
-    place = csc[t, IDS], csc[t, KNOWN_IDS], csc[t, _ID_BYTES], csc[t, _PAGE_SHIFT]
+    place = csc[t, IDS], csc[t, KNOWN_IDS], csc[t, _ID_BYTES], page_bits
     return are_known(place, positions, 1)
 
 
-@kernel
+@inlined
 def stop(work, status, phase):
     """Let the caller act and go on with a phase; returns what :func:`draw_edges` does."""
     work[STATUS] = status
@@ -496,6 +496,7 @@ def draw_edges(
     csc,
     like,
     narrow,
+    page_bits,
     weights,
     shared,
     excluded,
@@ -544,8 +545,8 @@ def draw_edges(
     if phase == BEGIN:
         if fanout == CALLER:
             return stop(work, PICK, READING)
-        if csc[t, KNOWN_OFFSETS] != 0:
-            place = pages_of(csc, like, narrow, t, _INDPTR, KNOWN_OFFSETS)
+        if page_bits is not None and csc[t, KNOWN_OFFSETS] != 0:
+            place = pages_of(csc, like, narrow, page_bits, t, _INDPTR, KNOWN_OFFSETS)
             if not are_known(place, frontier, 2):
                 return stop(work, ASK_OFFSETS, MEASURE)
     if phase <= MEASURE:
@@ -572,8 +573,8 @@ def draw_edges(
             if total >= len(positions):
                 work[WHAT] = total
                 return stop(work, FULL, BEGIN)
-        elif csc[t, KNOWN_EDGES] != 0:
-            place = pages_of(csc, like, narrow, t, _INDICES, KNOWN_EDGES)
+        elif page_bits is not None and csc[t, KNOWN_EDGES] != 0:
+            place = pages_of(csc, like, narrow, page_bits, t, _INDICES, KNOWN_EDGES)
             if not are_runs_known(place, starts[: len(frontier)], degrees):
                 return stop(work, ASK_ROWS, PICKING)
     if phase <= PICKING:
@@ -616,8 +617,11 @@ def draw_edges(
         if excluded is not None:
             _drop_excluded(excluded, t, offsets, positions)
         # LABOR has read the sources already.
-        if shared is None and not _are_known(csc, like, narrow, t, positions[: offsets[-1]]):
-            return stop(work, ASK_EDGES, READING)
+        is_read = shared is not None  # LABOR has asked for whole rows
+        if page_bits is not None and not is_read:
+            is_read = _are_known(csc, like, narrow, page_bits, t, positions[: offsets[-1]])
+            if not is_read:
+                return stop(work, ASK_EDGES, READING)
     total = np.int64(offsets[-1])
     picks = positions[:total]
     work[PHASE] = BEGIN
@@ -672,7 +676,7 @@ def _split(of_types, counts, hop, nodes, vertices, trees_of):
         split_trees(nodes[low:high], of_types[t, _VERTICES], vertices[low:high], trees_of[low:high])
 
 
-@kernel
+@inlined
 def _begin_batch(of_types, room, counts, trees, nodes, tables, places, bits, work):
     """Enter the seeds; returns whether all are vertices of the graph."""
     if not _are_vertices(of_types, counts[0], nodes):
@@ -689,7 +693,7 @@ def _begin_batch(of_types, room, counts, trees, nodes, tables, places, bits, wor
     return True
 
 
-@kernel
+@inlined
 def _key_of_sources(shared, key, hop, renewal):
     """For LABOR, the random key of the sources of a hop."""
     if shared is None:
@@ -703,6 +707,7 @@ def advance(
     csc,
     like,
     narrow,
+    page_bits,
     fanouts,
     ends,
     of_types,
@@ -779,6 +784,7 @@ def advance(
                 csc,
                 like,
                 narrow,
+                page_bits,
                 weights,
                 shared,
                 excluded,

@@ -255,7 +255,7 @@ def _draw_along(edges, t, frontier, fanout, key, of_hop, at, report):
     The ``indptr`` becomes the last of the rows of ``of_hop``. The positions are written from
     element ``at`` on. Returns the number of edges, negative after an error.
     """
-    csc, like, narrow = edges
+    csc, like, narrow, page_bits = edges
     rows, picks, sources, positions, _ = of_hop
     offsets = rows[2][: len(frontier) + 1]
     report[EDGE_TYPE] = t
@@ -265,6 +265,7 @@ def _draw_along(edges, t, frontier, fanout, key, of_hop, at, report):
         csc,
         like,
         narrow,
+        page_bits,
         None,
         None,
         None,
@@ -382,7 +383,7 @@ def draw(edges, shape, width, key, bits, nodes, budget, room, of_hop, kept, smal
     is done.
 
     Args:
-        edges: ``csc``, ``like`` and ``narrow``.
+        edges: ``csc``, ``like``, ``narrow`` and ``page_bits``.
         shape: ``ends``, ``spans``, ``sizes`` and ``fanouts``. ``sizes``, shape
             ``(num_hops, num_node_types)``: number of vertices to draw. ``fanouts``: maximum number
             of in-neighbours to which a vertex gives shares, and of in-edges per vertex that are
