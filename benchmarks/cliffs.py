@@ -37,7 +37,7 @@ from pagraph.sampling import LaborSampler, LayerSampler, SubgraphSampler
 from pagraph.system.buffers import BufferPools
 
 try:
-    from pagraph.sampling.excluded import ExcludedEdges
+    from pagraph.sampling.drawing import ExcludedEdges
 except ImportError:  # where a checkout from before had it
     from pagraph.sampling.block_sampler import ExcludedEdges
 

@@ -165,9 +165,20 @@ def _dgl(found: Diagnosis) -> dict[str, str]:
 def _pyg(found: Diagnosis) -> dict[str, str]:
     if not _installed("torch_geometric"):
         return {"not installed": "pagraph.Loader and pagraph.dgl need none"}
-    from .pyg.diagnosis import sampling_paths
+    from . import pyg as face
+    from .pyg.package import import_pyg
 
-    return sampling_paths()
+    theirs = import_pyg().loader
+    ours = [name for name in theirs.__all__ if getattr(face, name) is not getattr(theirs, name)]
+    return {
+        **dict.fromkeys(ours, "pagraph's kernels"),
+        "pyg-lib, torch-sparse": "not needed by these",
+        "other names of torch_geometric.loader": "PyG's own, unchanged",
+        "neighbor_sampler=...": "its own code, in the training loop's thread unless num_workers is "
+        "set",
+        "a subclass with its own filter_fn or collate_fn": "pagraph's kernels in torch's workers, "
+        "without a cache",
+    }
 
 
 def _fetching(found: Diagnosis) -> dict[str, str]:

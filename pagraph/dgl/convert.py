@@ -17,7 +17,7 @@ from ..graph.csc import as_ids, no_ids
 from ..graph.fields import FieldValue, FieldVersion
 from ..graph.graph import EdgeType, Graph, without_fields
 from ..graph.stored_rows import NarrowRows
-from ..sampling.excluded import ExcludedEdges
+from ..sampling.drawing import ExcludedEdges
 from ..system.atomic import new_file
 from ..system.checks import StrPath
 from ..system.threads import fork_lock

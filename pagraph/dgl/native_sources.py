@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ..graph.graph import EdgeType, Graph
     from ..graph.minibatch import HeteroMiniBatch, Subgraph
     from ..sampling import BlockSampler
-    from ..sampling.excluded import ExcludedEdges
+    from ..sampling.drawing import ExcludedEdges
     from ..sampling.gpu.sampler import DeviceSampler
     from ..seeds.order import Ticket
     from ..stats.stats import EpochRecorder

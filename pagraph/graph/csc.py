@@ -106,6 +106,11 @@ class CSC:
                 f"edge_ids must have one entry per edge ({len(self.indices)}), got "
                 f"{len(self.edge_ids)}"
             )
+        for name in ("indptr", "indices", "edge_ids"):
+            array = getattr(self, name)
+            if array is not None and not array.is_contiguous():
+                # Kernels read the arrays by their addresses.
+                object.__setattr__(self, name, array.contiguous())
 
     @classmethod
     def from_coo(

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from ..graph.minibatch import HeteroMiniBatch, MiniBatch
+from .drawing import ExcludedEdges
 from .edge_values import EdgeField
-from .excluded import ExcludedEdges
 from .sampler import FanoutSampler, HopSampler, MiniBatchSampler
 from .whole_batch import sample_batch
 

@@ -13,7 +13,7 @@ from ..graph.csc import check_range
 from ..graph.minibatch import HeteroMiniBatch, Links
 from ..seeds.keys import derive_key
 from .batches import NEGATIVES, FromHops, chance_of_some, count_ends
-from .excluded import ExcludedEdges
+from .drawing import ExcludedEdges
 from .negative import compact_pairs
 
 if TYPE_CHECKING:

@@ -13,10 +13,7 @@ import torch
 from ..graph.minibatch import Subgraph
 from ..system.arrays import Int64Array
 from ..system.checks import as_integer
-from .hop import Scratch, raise_reported, set_slots
-from .induced import induced_batch
-from .plan import MOST_SMALL_FANOUT, check_dtype, edge_ends, edges_for_kernels
-from .report import (
+from .hop import (
     ASK_OFFSETS,
     BYTES,
     EDGE,
@@ -29,7 +26,12 @@ from .report import (
     REPORT,
     ROW,
     STATUS,
+    Scratch,
+    raise_reported,
+    set_slots,
 )
+from .induced import induced_batch
+from .plan import MOST_SMALL_FANOUT, check_dtype, edge_ends, edges_for_kernels
 from .sampler import HopSampler, check_per_hop, seeds_by_type
 from .whole_batch import NEW_MEMORY, as_subgraph, rounded_up
 

@@ -1,4 +1,5 @@
-"""One hop of sampling: what a picker gets and returns, and each thread's scratch memory."""
+"""One hop of sampling: what a picker gets and returns, each thread's scratch memory, and the report
+of a batch that is being drawn."""
 
 from __future__ import annotations
 
@@ -12,7 +13,6 @@ from torch import Tensor
 
 from ..errors import FormatError
 from ..system.arrays import Array, Int64Array
-from .report import BAD_ROW
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,6 +21,52 @@ if TYPE_CHECKING:
 
     from ..graph.graph import CSC
 
+
+# Numbers that kernels and their callers share: the report of a batch that is being drawn, see
+# `kernels/batch.py`. Here, as this module loads no numba.
+
+# Statuses: errors, then stops at which the caller acts.
+DONE = 0
+BAD_SEED = 1
+BAD_ROW = 2
+BAD_SOURCE = 3
+FULL = 4
+ASK_OFFSETS = 5
+ASK_ROWS = 6
+ASK_EDGES = 7
+PICK = 8
+
+# Indices of the report.
+STATUS = 0
+WHAT = 1
+EDGE_TYPE = 2
+BYTES = 3
+HOP = 4
+PHASE = 5
+ROW = 6
+EDGE = 7
+REPORT = 8
+
+# Phases of a hop along an edge type; ``FRESH``: of a batch of which nothing is done.
+FRESH = -1
+BEGIN = 0
+MEASURE = 1
+PICKING = 2
+READING = 3
+
+CALLER = -2
+"""A fan-out: the caller picks."""
+
+# Columns of ``csc`` that callers change.
+IDS = 2
+FLAGS = 6
+KNOWN_OFFSETS = 7
+KNOWN_EDGES = 8
+KNOWN_IDS = 9
+
+# Flags of an edge type.
+NARROW = 1
+NARROW_IDS = 2
 
 # 8 KiB: quick to clear, and 512 vertices fit without growing.
 _MIN_TABLE_BITS = 10

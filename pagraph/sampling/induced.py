@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ..graph.graph import EdgeType, Graph
     from ..system.buffers import BufferPool
     from .block_sampler import BlockSampler, SampleOptions
-    from .excluded import ExcludedEdges
+    from .drawing import ExcludedEdges
 
 
 def induced_subgraph(

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import torch
 
-from .hop import Scratch
+from .hop import CALLER, FLAGS, KNOWN_OFFSETS, NARROW, NARROW_IDS, Scratch
 from .pickers import NO_WEIGHTS, weighted_scratch
-from .report import CALLER, FLAGS, KNOWN_OFFSETS, NARROW, NARROW_IDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -14,10 +14,9 @@ from torch import Tensor
 from ..graph.csc import check_range
 from ..system.checks import as_flag, as_integer, check_fanout
 from .edge_values import EdgeField, EdgeWeights, KnownFields, edge_weights
-from .hop import Hop, HopEdges, set_slots
+from .hop import CALLER, Hop, HopEdges, set_slots
 from .pickers import UniformPicker, WeightedPicker
 from .plan import MOST_SMALL_FANOUT, SamplePlan, edge_ends
-from .report import CALLER
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -18,7 +18,7 @@ from ..errors import FormatError
 from ..graph.csc import CSC, check_range, no_ids
 from ..system.arrays import Array, Int64Array
 from .edge_values import MadeOfFields, check_column
-from .report import IDS, KNOWN_EDGES, KNOWN_IDS
+from .hop import IDS, KNOWN_EDGES, KNOWN_IDS
 
 if TYPE_CHECKING:
     from ..graph.graph import EdgeType, Graph

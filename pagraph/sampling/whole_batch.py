@@ -27,10 +27,7 @@ from ..graph.minibatch import (
 )
 from ..system.buffers import BufferPool
 from .drawing import Drawing
-from .hop import Scratch, raise_reported
-from .pickers import NO_WEIGHTS
-from .plan import NUMPY_IDS
-from .report import (
+from .hop import (
     ASK_OFFSETS,
     ASK_ROWS,
     BYTES,
@@ -50,14 +47,18 @@ from .report import (
     ROW,
     STATUS,
     WHAT,
+    Scratch,
+    raise_reported,
 )
+from .pickers import NO_WEIGHTS
+from .plan import NUMPY_IDS
 from .sampler import seeds_by_type
 
 if TYPE_CHECKING:
     from ..graph.graph import EdgeType, Graph
     from ..system.buffers import BufferPools
+    from .drawing import ExcludedEdges
     from .edge_values import EdgeField
-    from .excluded import ExcludedEdges
     from .hop import HopEdges
     from .plan import SamplePlan
     from .sampler import HopSampler
@@ -320,8 +321,11 @@ def _drawn(batch: Drawing) -> tuple[_Arena, list[int]]:
     numbers = rounded_up(tuple(batch.counts))
     random = np.uint64(batch.key % 2**64)
     advance = _kernels().advance
+    most = 0
     while True:
         scratch = Scratch.for_batch()
+        # Another one than before if the batch's picker has sampled.
+        scratch.room = max(scratch.room, most)
         room = _Layout.of(plan, numbers, batch.graph.types.sizes, scratch.room)
         # Batches of one shape reuse the arrays, which saves a look-up by name for each.
         kind = room, batch.dtype, edges.like.dtype
@@ -368,7 +372,7 @@ def _drawn(batch: Drawing) -> tuple[_Arena, list[int]]:
         scratch.in_use = report[STATUS] == PICK
         if report[STATUS] >= FULL:
             need = report[EDGE] + report[WHAT]
-            scratch.room = 1 << max(need, scratch.room).bit_length()
+            most = 1 << max(need, scratch.room).bit_length()
             continue
         if report[STATUS]:
             # For a wrong seed, this raises an error with its type and value.

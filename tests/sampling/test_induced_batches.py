@@ -11,8 +11,8 @@ from tiers import examples
 from pagraph import CSC, Graph
 from pagraph.ranking.presample import count_accesses
 from pagraph.sampling import LaborSampler, NeighborSampler
+from pagraph.sampling.drawing import ExcludedEdges
 from pagraph.sampling.edge_batches import EdgeBatches
-from pagraph.sampling.excluded import ExcludedEdges
 from pagraph.sampling.induced import InducedBatches
 
 pytestmark = pytest.mark.kernels

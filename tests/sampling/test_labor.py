@@ -14,7 +14,7 @@ from tiers import examples
 
 from pagraph import CSC, FormatError, Graph, NeighborSampler
 from pagraph.sampling import LaborSampler
-from pagraph.sampling.excluded import ExcludedEdges
+from pagraph.sampling.drawing import ExcludedEdges
 from pagraph.seeds import derive_key
 from pagraph.system.buffers import BufferPools
 

@@ -16,7 +16,7 @@ from tiers import examples
 
 from pagraph import CSC, FormatError, Graph
 from pagraph.sampling import LaborSampler, LayerSampler
-from pagraph.sampling.excluded import ExcludedEdges
+from pagraph.sampling.drawing import ExcludedEdges
 from pagraph.sampling.layerwise import importance_of
 from pagraph.seeds import derive_key
 from pagraph.system.buffers import BufferPools

@@ -10,7 +10,7 @@ from plain_sampler import sample as plain_sample
 from plain_sampler import sample_types
 
 from pagraph import CSC, Graph, NeighborSampler
-from pagraph.sampling.excluded import ExcludedEdges
+from pagraph.sampling.drawing import ExcludedEdges
 from pagraph.seeds import derive_key
 from pagraph.system.buffers import BufferPools
 

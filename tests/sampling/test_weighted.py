@@ -16,7 +16,7 @@ from tiers import examples
 from pagraph import CSC, Graph, NeighborSampler
 from pagraph.datasets import rmat
 from pagraph.sampling import LaborSampler
-from pagraph.sampling.excluded import ExcludedEdges
+from pagraph.sampling.drawing import ExcludedEdges
 from pagraph.seeds import derive_key
 
 pytestmark = pytest.mark.kernels

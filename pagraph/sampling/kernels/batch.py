@@ -75,7 +75,7 @@ import numpy as np
 
 from ..._jit import array_at, as_rows, inlined, kernel
 from ...system._paging import are_known, are_runs_known
-from ..report import (
+from ..hop import (
     ASK_EDGES,
     ASK_OFFSETS,
     ASK_ROWS,

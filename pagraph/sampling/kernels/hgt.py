@@ -24,7 +24,7 @@ import math
 import numpy as np
 
 from ..._jit import as_rows, inlined, kernel, prefetch
-from ..report import (
+from ..hop import (
     BAD_SOURCE,
     BEGIN,
     BYTES,
