@@ -399,7 +399,8 @@ def outcome(path, few_bytes, **options):
             graph = read_edge_list(path, **options)
         except ValueError as error:
             return str(error)
-    fields = {name: (str(v.dtype), v.tolist()) for name, v in graph.edata.items()}
+    # -0 in a column of fractions may become -0.0 or 0.0, which are equal.
+    fields = {name: (str(v.dtype), (v + 0).tolist()) for name, v in graph.edata.items()}
     kept = {name: v.tolist() for name, v in graph.ndata.items()}
     return repr((ends(graph), kept, fields))
 
