@@ -75,6 +75,15 @@ class CSCPages:
         self._looked = -self._trust
         self._calm = 0  # hops since pages were last read from disk
 
+    @property
+    def known_at(self) -> tuple[int, int, int]:
+        """``Pages.known_at`` of each array, 0 for those in memory."""
+        offsets, edges, ids = (
+            0 if file is None else file.pages.known_at
+            for file in (self.indptr, self.indices, self.edge_ids)
+        )
+        return offsets, edges, ids
+
     def look(self) -> None:
         """Look again at times which pages are in memory; called before each batch."""
         now = time.monotonic()

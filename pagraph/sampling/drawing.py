@@ -135,12 +135,19 @@ class Drawing:
             given = [_as_ids(by_type.get(ntype)) for ntype in types.nodes]
             seeds = by_type
         dtypes = [ids.dtype for ids in given if ids is not None]
-        dtype = dtype or (dtypes[0] if dtypes else torch.int64)
+        if dtype is None:
+            dtype = torch.int64
+            if isinstance(seeds, Tensor):
+                dtype = seeds.dtype
+            elif seeds:
+                dtype = next(iter(seeds.values())).dtype
         check_dtype(dtype, types.sizes)
         # The kernels check seeds, but only after they are converted.
         if dtypes.count(dtype) < len(dtypes):
             seeds_by_type(graph, seeds)
         edges = edges_for_kernels(sampler.edge_dir, graph)
+        if edges.on_disk or timed is not None:
+            edges = edges._replace(csc=edges.csc.copy())
         if edges.on_disk and not plan.once:
             edges.csc[:, KNOWN_IDS] = 0  # blocks have positions, not ids
         renewal = SHARES_NONE

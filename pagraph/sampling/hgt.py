@@ -247,7 +247,9 @@ def _sampled(
     dtype = dtype or next((ids.dtype for ids in given.values()), torch.int64)
     check_dtype(dtype, graph.types.sizes)
     edges = edges_for_kernels(sampler.edge_dir, graph)
-    edges.csc[:, KNOWN_IDS] = 0  # few of the edges that are drawn are kept
+    if edges.on_disk:
+        edges = edges._replace(csc=edges.csc.copy())
+        edges.csc[:, KNOWN_IDS] = 0  # few of the edges that are drawn are kept
     node_types, edge_types, limits = graph.types
     shape = sampler.shape(graph)
     if shape.fanouts[1] > MOST_SMALL_FANOUT:

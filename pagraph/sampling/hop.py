@@ -63,6 +63,7 @@ FLAGS = 6
 KNOWN_OFFSETS = 7
 KNOWN_EDGES = 8
 KNOWN_IDS = 9
+ID_BYTES = 10
 
 # Flags of an edge type.
 NARROW = 1

@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import torch
 
-from .hop import CALLER, FLAGS, KNOWN_OFFSETS, NARROW, NARROW_IDS, Scratch
+from .hop import (
+    CALLER,
+    FLAGS,
+    ID_BYTES,
+    KNOWN_IDS,
+    KNOWN_OFFSETS,
+    NARROW,
+    NARROW_IDS,
+    Scratch,
+)
 from .pickers import NO_WEIGHTS, weighted_scratch
 
 if TYPE_CHECKING:
@@ -116,74 +125,67 @@ class KernelEdges(NamedTuple):
     like: Any
     like_ids: Any
     narrow: Any
-    page_bits: int | None
     on_disk: bool
+    page_bits: int | None
 
 
 def edges_for_kernels(edge_dir: str, graph: Graph) -> KernelEdges:
-    """The edges of all types as the kernels take them.
-
-    Not cached between batches: arrays move when a graph is shared with another process.
-    """
+    """The edges of all types as the kernels take them; ``csc`` is shared by batches."""
     owners = graph.scattered(edge_dir)
-    arrays = []
-    dtypes = set()
-    id_dtypes = set()
-    on_disk = False
+    found = []
     page_bits = None
+    # Asked for again for each batch: arrays move when a graph is shared with another process.
     for csc in owners:
         indptr = csc.indptr
         indices = csc.indices
         ids = csc.edge_ids
         pages = csc.pages
-        address = 0
-        known_offsets = 0
-        known_edges = 0
-        known_ids = 0
+        ids_at = 0
         id_bytes = 0
+        known_at = (0, 0, 0)
         if ids is not None:
-            address = ids.data_ptr()
-            id_dtypes.add(ids.dtype)
+            ids_at = ids.data_ptr()
             id_bytes = ids.itemsize
         if pages is not None:
             page_bits = mmap.PAGESIZE.bit_length() - 1
-            if pages.indptr is not None:
-                known_offsets = pages.indptr.pages.known_at
-            if pages.indices is not None:
-                known_edges = pages.indices.pages.known_at
-            if pages.edge_ids is not None:
-                known_ids = pages.edge_ids.pages.known_at
-        on_disk = on_disk or bool(known_offsets or known_edges or known_ids)
-        dtypes.add(indices.dtype)
-        arrays.append(
+            known_at = pages.known_at
+        found.append(
             (
                 indptr.data_ptr(),
                 indices.data_ptr(),
-                address,
+                ids_at,
                 indices.shape[0],
                 indptr.shape[0] - 1,
                 csc.num_src,
-                0,
-                known_offsets,
-                known_edges,
-                known_ids,
+                indices.itemsize,
+                *known_at,
                 id_bytes,
             )
         )
-    table = np.array(arrays, dtype=_INT64).reshape(-1, 11)
-    narrow = None
-    if len(dtypes) > 1 or len(id_dtypes) > 1:
-        narrow = _LIKE[torch.int32]
-        for row, csc in zip(table, owners, strict=True):
-            ids = csc.edge_ids
-            is_narrow = len(dtypes) > 1 and csc.indices.dtype == torch.int32
-            has_narrow = len(id_dtypes) > 1 and ids is not None and ids.dtype == torch.int32
-            row[FLAGS] = NARROW * is_narrow + NARROW_IDS * has_narrow
-    like = _LIKE[torch.int64 if len(dtypes) != 1 else dtypes.pop()]
+    return KernelEdges(owners, *_as_table(tuple(found)), page_bits)
+
+
+# Cached, as most batches are of the same edges: making the array took 4 of a small batch's 80 us.
+@lru_cache(maxsize=64)
+def _as_table(found: tuple[tuple[int, ...], ...]) -> tuple[Any, Any, Any, Any, bool]:
+    """``csc`` to ``on_disk`` of ``KernelEdges``, from the rows of ``csc`` with bytes of an id for
+    flags."""
+    csc = np.array(found, dtype=np.int64).reshape(-1, ID_BYTES + 1)
+    widths = csc[:, FLAGS].copy()
+    id_widths = csc[:, ID_BYTES]
+    # An id dtype by its bytes; the wider one where types differ.
+    kinds = [_LIKE[torch.int32], _LIKE[torch.int64]]
+    like = kinds[set(widths.tolist()) != {4}]
     like_ids = like
-    if id_dtypes:
-        like_ids = _LIKE[torch.int64 if len(id_dtypes) > 1 else id_dtypes.pop()]
-    return KernelEdges(owners, table, like, like_ids, narrow, page_bits, on_disk)
+    own_ids = set(id_widths.tolist()) - {0}
+    if own_ids:
+        like_ids = kinds[own_ids != {4}]
+    csc[:, FLAGS] = NARROW * (widths < like.itemsize)
+    csc[:, FLAGS] += NARROW_IDS * ((id_widths > 0) & (id_widths < like_ids.itemsize))
+    narrow = None
+    if csc[:, FLAGS].any():
+        narrow = _LIKE[torch.int32]
+    return csc, like, like_ids, narrow, bool(csc[:, KNOWN_OFFSETS : KNOWN_IDS + 1].any())
 
 
 @dataclass(frozen=True, eq=False)

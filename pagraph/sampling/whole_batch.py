@@ -120,6 +120,7 @@ def _as_blocks(
         ids[begin : begin + count] for begin, count in zip(parts, counts[-num_types:], strict=False)
     ]
     width = 3 if floats is None else 4
+    narrow = batch.edges.narrow
 
     def relation(place: int, num_dst: int) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
         part = num_types + width * place
@@ -128,7 +129,7 @@ def _as_blocks(
         index = parts[part + 1]
         position = parts[part + 2]
         positions = places[position : position + total]
-        if batch.edges.csc[place % num_edge_types, FLAGS] & NARROW:
+        if narrow is not None and batch.edges.csc[place % num_edge_types, FLAGS] & NARROW:
             positions = positions.int()
         weights = None
         if floats is not None and batch.weighed.get(place, batch.sampler.weighs_edges):

@@ -11,5 +11,6 @@ def by_pickers(call):
     with (
         patch.object(sampler, "_decides_itself", lambda sampler: True),
         patch.object(HopSampler, "plan", HopSampler._planned),
+        patch.object(HopSampler, "known_plans", property(lambda sampler: {})),
     ):
         return call()

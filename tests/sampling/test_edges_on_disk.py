@@ -101,6 +101,7 @@ def know_nothing(monkeypatch):
             file.pages.known.fill(0)
 
     monkeypatch.setattr(csc_pages.CSCPages, "look", look)
+    monkeypatch.setattr(csc_pages, "_CALM", None)
 
 
 @pytest.fixture(params=["known", "unknown"])

@@ -92,6 +92,7 @@ from ..hop import (
     FRESH,
     FULL,
     HOP,
+    ID_BYTES,
     IDS,
     KNOWN_EDGES,
     KNOWN_IDS,
@@ -143,7 +144,6 @@ _INDICES = 1
 _EDGES = 3
 _DST = 4
 _SRC = 5
-_ID_BYTES = 10
 
 # Columns of the table of ``weights``.
 _VALUES = 0
@@ -448,7 +448,7 @@ def _are_known(csc, like, narrow, page_bits, t, positions):
             return False
     if csc[t, KNOWN_IDS] == 0:
         return True
-    place = csc[t, IDS], csc[t, KNOWN_IDS], csc[t, _ID_BYTES], page_bits
+    place = csc[t, IDS], csc[t, KNOWN_IDS], csc[t, ID_BYTES], page_bits
     return are_known(place, positions, 1)
 
 
