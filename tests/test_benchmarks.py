@@ -230,6 +230,13 @@ class TestBenchmarks:
         key = "3,2, 1 of torch's threads"
         assert list(written["cases"]) == [f"{key}: {of}" for of in ("sampling", "batches", "calls")]
 
+    def test_of_kinds_of_sampling(self, run):
+        options = "--num-nodes 600 --num-edges 3000 --rounds 1"
+        written = run("cliffs", *options.split())
+        for table in written["seeds"].values():
+            assert table["now"]["neighbor"]["ratio_a_batch"] == 1
+            assert len(table["now"]) == 12
+
     def test_of_one_batch(self, found, monkeypatch, capsys):
         monkeypatch.setattr(sys, "executable", forked_python())
         monkeypatch.setattr(sys, "argv", ["per_batch", "--quick"])
