@@ -106,11 +106,6 @@ class CSC:
                 f"edge_ids must have one entry per edge ({len(self.indices)}), got "
                 f"{len(self.edge_ids)}"
             )
-        for name in ("indptr", "indices", "edge_ids"):
-            array = getattr(self, name)
-            if array is not None and not array.is_contiguous():
-                # Kernels read the arrays by their addresses.
-                object.__setattr__(self, name, array.contiguous())
 
     @classmethod
     def from_coo(
@@ -214,6 +209,14 @@ class CSC:
     def _map_scattered(self) -> CSC | None:
         if self.pages is not None:
             return None  # this is the scattered one
+        arrays = (self.indptr, self.indices, self.edge_ids)
+        if not all(array is None or array.is_contiguous() for array in arrays):
+            # Kernels of batches read the arrays by their addresses.
+            indptr, indices, edge_ids = (
+                None if array is None else array.contiguous() for array in arrays
+            )
+            assert indptr is not None and indices is not None
+            return CSC(indptr, indices, self.num_src, edge_ids)
         found = scattered(self.indptr, self.indices, self.edge_ids)
         if found is None:
             return None
@@ -390,6 +393,11 @@ class CSC:
     def _page_starts(self) -> Tensor:
         """First edge of each block of rows."""
         return self.indptr[::_ROWS_PER_BLOCK].clone()
+
+    @cached_property
+    def longest_row(self) -> int:
+        """Most in-edges of one vertex."""
+        return int(torch.diff(self.indptr).max()) if self.num_dst else 0
 
     @cached_property
     def source_counts(self) -> Tensor:

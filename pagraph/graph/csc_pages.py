@@ -23,7 +23,7 @@ LEAST_BYTES = 64 * 2**20
 _TRUST_SECONDS = 1.0
 # The same for files of which the system does not tell, whose pages are then all asked for again.
 _TRUST_UNTOLD_SECONDS = 10.0
-_CALM = 16  # after this many hops without a read, all pages count as in memory
+_CALM = 16  # after so many calls that asked for nothing, all pages count as in memory
 
 _ONE: Array = np.array([1], dtype=np.int64)
 
@@ -73,7 +73,7 @@ class CSCPages:
         told = all(file.pages.told for file in self.files)
         self._trust = _TRUST_SECONDS if told else _TRUST_UNTOLD_SECONDS
         self._looked = -self._trust
-        self._calm = 0  # hops since pages were last read from disk
+        self._calm = 0  # calls since pages were last asked for
 
     @property
     def known_at(self) -> tuple[int, int, int]:
@@ -97,7 +97,7 @@ class CSCPages:
         if pages is None:
             return
         self._calm = 0 if pages.need(starts, lengths) else self._calm + 1
-        if self._calm == _CALM:
+        if self._calm >= _CALM:
             for file in self.files:
                 file.pages.all_known = True
 

@@ -10,7 +10,6 @@ import numpy as np
 from torch import Tensor
 
 from ..system.checks import as_integer
-from ..system.paging import KEPT
 from ..system.threads import fork_lock
 
 if TYPE_CHECKING:
@@ -83,10 +82,10 @@ def release_resident(graph: Graph) -> None:
     """Free the memory of :func:`keep_resident`; batches read these pages from disk again."""
     with _lock:
         for _, _, pages in _files(graph):
-            known = pages.pages.known
-            if pages.file is not None and pages.pages.num_kept:
-                known[known == KEPT] = 0
+            if pages.file is not None and len(pages.pages.kept):
+                pages.pages.kept = np.empty(0, dtype=np.uint8)
                 pages.file.madvise(mmap.MADV_DONTNEED)
+                pages.pages.forget()
 
 
 def _files(graph: Graph) -> Iterator[tuple[EdgeType, CSC, FilePages]]:
@@ -122,7 +121,8 @@ def _scores(
         _csc.score_offsets(indptr, weights, before, per_page, scores)
     else:
         _csc.score_edges(indptr, weights, float(picks), before, per_page, scores)
-    scores[pages.pages.known == KEPT] = 0.0
+    if len(pages.pages.kept):
+        scores[pages.pages.kept != 0] = 0.0
     return scores
 
 
@@ -162,4 +162,10 @@ def _take(pages: FilePages, chosen: Array) -> None:
             pages.pages.ask_pages(ahead)
         at = np.maximum(chunk * _PAGE - pages.array.data_ptr() % _PAGE, 0)
         flat[at] = flat[at]
-    pages.pages.known[chosen] = KEPT
+    # Batches read `kept` meanwhile: they must see the old array or the new one.
+    kept = pages.pages.kept.copy()
+    if len(kept) == 0:
+        kept = np.zeros(pages.pages.num_pages, dtype=np.uint8)
+    kept[chosen] = 1
+    pages.pages.kept = kept
+    pages.pages.known[chosen] = 1

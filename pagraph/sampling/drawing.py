@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ..seeds.keys import Renewal, derive_key
 from ..system.arrays import Array
-from .hop import KNOWN_IDS, SHARES_NONE, Hop, HopEdges, HopMemory
+from .hop import IDS, KNOWN_IDS, SHARES_NONE, Hop, HopEdges, HopMemory
 from .plan import NUMPY_IDS, WeightedEdges, check_dtype, edges_for_kernels
 from .sampler import own_fields, seeds_by_type
 
@@ -66,7 +66,7 @@ class ExcludedEdges:
             _excluded.drop(*arrays, self._table, self._shifts[0], self._marks, self._shifts[1])
         )
         weights_left = None if edges.weights is None else edges.weights[:kept]
-        return HopEdges(edges.indptr, edges.indices[:kept], edges.positions[:kept], weights_left)
+        return HopEdges(edges.indptr, edges.positions[:kept], weights_left)
 
     def left_of(self, positions: Tensor) -> Tensor:
         """Indices of the positions that are not excluded, ascending, int64."""
@@ -92,8 +92,8 @@ class Drawing:
         edges: The edges to draw from.
         weights: Their weights; None: uniform.
         timed: The times of edges and trees; None: not by time.
-        stops: Whether the kernel may stop for the caller to act. An exception may then leave its
-            memory as it is, and a picker may sample, too.
+        stops: Whether Python runs while the batch is half drawn. It may raise, or sample another
+            batch, so the scratch is then marked as in use.
         weighed: Whether a picker gave weights, by hop and edge type in the order of drawing.
     """
 
@@ -125,8 +125,13 @@ class Drawing:
         field: EdgeField | None,
         exclude: Mapping[EdgeType, ExcludedEdges] | None = None,
         timed: tuple[TimedEdges, TreeTimes] | None = None,
+        *,
+        reads_ids: bool = True,
     ) -> Drawing:
-        """A batch before it is drawn; raises as ``BlockSampler.sample``."""
+        """A batch before it is drawn; raises as ``BlockSampler.sample``.
+
+        Without ``reads_ids``, edges have positions for ids.
+        """
         types = graph.types
         plan = sampler.known_plans.get(types) or sampler.plan(graph)
         given = _given(graph, seeds)
@@ -136,20 +141,18 @@ class Drawing:
             seeds = by_type
         dtypes = [ids.dtype for ids in given if ids is not None]
         if dtype is None:
-            dtype = torch.int64
-            if isinstance(seeds, Tensor):
-                dtype = seeds.dtype
-            elif seeds:
-                dtype = next(iter(seeds.values())).dtype
+            dtype = dtype_of(seeds if isinstance(seeds, Mapping) else {"": seeds})
         check_dtype(dtype, types.sizes)
         # The kernels check seeds, but only after they are converted.
         if dtypes.count(dtype) < len(dtypes):
             seeds_by_type(graph, seeds)
         edges = edges_for_kernels(sampler.edge_dir, graph)
-        if edges.on_disk or timed is not None:
+        if edges.on_disk or timed is not None or not reads_ids:
             edges = edges._replace(csc=edges.csc.copy())
-        if edges.on_disk and not plan.once:
-            edges.csc[:, KNOWN_IDS] = 0  # blocks have positions, not ids
+        if not reads_ids or (edges.on_disk and not plan.once):
+            edges.csc[:, KNOWN_IDS] = 0  # blocks have positions, too
+        if not reads_ids:
+            edges.csc[:, IDS] = 0
         renewal = SHARES_NONE
         if sampler.batch_dependency != 1:
             shared = Renewal.of(key, sampler.batch_dependency)
@@ -211,7 +214,7 @@ class Drawing:
             layer_key=np.uint64(layer_key % 2**64),
             batch_key=np.uint64((self.key + offset) % 2**64),
             scratch=scratch,
-            dtype=torch.int32,
+            dtype=torch.int64,
             pool=HopMemory(scratch, "picked"),
             renewal=self.renewal,
             **more,
@@ -245,6 +248,13 @@ def _given(graph: Graph, seeds: Any) -> list[Tensor | None] | None:
             return None
         count -= 1
     return None if count else given
+
+
+def dtype_of(seeds: Mapping[str, Tensor]) -> torch.dtype:
+    """The id dtype of a batch by default: that of its first seeds."""
+    for ids in seeds.values():
+        return ids.dtype if ids.dtype in NUMPY_IDS else torch.int64
+    return torch.int64
 
 
 def _as_ids(ids: Tensor | None) -> Tensor | None:

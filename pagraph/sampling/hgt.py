@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ import torch
 from ..graph.minibatch import Subgraph
 from ..system.arrays import Int64Array
 from ..system.checks import as_integer
+from .drawing import dtype_of
 from .hop import (
     ASK_OFFSETS,
     BYTES,
@@ -31,18 +32,18 @@ from .hop import (
     set_slots,
 )
 from .induced import induced_batch
-from .plan import MOST_SMALL_FANOUT, check_dtype, edge_ends, edges_for_kernels
+from .plan import check_dtype, edge_ends, edges_for_kernels
 from .sampler import HopSampler, check_per_hop, seeds_by_type
 from .whole_batch import NEW_MEMORY, as_subgraph, rounded_up
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from ..graph.csc import CSC
     from ..graph.graph import Graph
     from ..system.buffers import BufferPools
     from .plan import KernelEdges
 
+_LONG = 1024  # above, `most_edges` is bounded by the longest row of the graph, which is looked up
 MOST_NEIGHBORS = 50
 """Maximum in-neighbours to which a vertex gives shares; a hub's many would fill the budget with
 tiny shares."""
@@ -134,15 +135,20 @@ class HGTSampler(HopSampler):
     def shape(self, graph: Graph) -> _Shape:
         """The sizes as kernels take them; cached by a graph's types, as each batch needs them."""
         node_types = graph.types.nodes
-        shape = self._shapes.get(graph.types)
+        most_edges = self.most_edges or 0
+        if most_edges > _LONG:
+            longest = [csc.longest_row for csc in graph.scattered(self.edge_dir)]
+            most_edges = min(most_edges, max(longest, default=0))
+        known = graph.types, most_edges
+        shape = self._shapes.get(known)
         if shape is None:
             hops = range(self.num_hops)
             sizes = [[self.size(hop, t) for t in node_types] for hop in hops]
-            shape = self._shapes[graph.types] = _Shape(
+            shape = self._shapes[known] = _Shape(
                 np.array(sizes, dtype=np.int64).reshape(len(hops), len(node_types)),
                 edge_ends(graph),
-                (MOST_NEIGHBORS, self.most_edges or 0),
-                set_slots(max(MOST_NEIGHBORS, min(self.most_edges or 0, MOST_SMALL_FANOUT))),
+                (MOST_NEIGHBORS, most_edges),
+                set_slots(max(MOST_NEIGHBORS, most_edges)),
             )
         return shape
 
@@ -168,11 +174,6 @@ class _Shape:
     fanouts: tuple[int, int]
     set_size: int
 
-    def up_to(self, longest: int) -> _Shape:
-        """This shape for a graph whose longest row has that many edges."""
-        fanouts = self.fanouts[0], min(self.fanouts[1], longest)
-        return replace(self, fanouts=fanouts, set_size=set_slots(max(fanouts)))
-
 
 @dataclass(frozen=True, eq=False)
 class _ScratchSizes:
@@ -196,9 +197,14 @@ class _ScratchSizes:
 
     @staticmethod
     @lru_cache(maxsize=256)
-    def of(shape: _Shape, num_seeds: tuple[int, ...], limits: tuple[int, ...]) -> _ScratchSizes:
-        """The sizes for these numbers of seeds, and of the graph's vertices (``limits``), by
-        type."""
+    def of(
+        shape: _Shape,
+        num_seeds: tuple[int, ...],
+        limits: tuple[int, ...],
+        num_edges: tuple[int, ...],
+    ) -> _ScratchSizes:
+        """The sizes for these numbers of seeds and of the graph's vertices (``limits``), by type,
+        and of its edges, by edge type."""
         known = list(num_seeds)
         seen = list(num_seeds)
         frontier = known
@@ -216,7 +222,12 @@ class _ScratchSizes:
             known = [min(n + m, s) for n, m, s in zip(known, frontier, seen, strict=True)]
             rows = max(rows, *frontier)
         if shape.fanouts[1]:
-            edges = max(edges, sum(known[dst] * shape.fanouts[1] for _, dst in ends))
+            # Rows are those of different vertices, but for seeds that are repeated.
+            considered = [
+                min(known[dst] * shape.fanouts[1], total + num_seeds[dst] * shape.fanouts[1])
+                for (_, dst), total in zip(ends, num_edges, strict=True)
+            ]
+            edges = max(edges, sum(considered))
             rows = max(rows, *known)
         spans = np.zeros((len(limits) + 1, 2), dtype=np.int64)
         spans[1:, 0] = np.cumsum(known)
@@ -244,7 +255,7 @@ def _sampled(
     from .kernels import hgt
 
     given = seeds_by_type(graph, seeds)
-    dtype = dtype or next((ids.dtype for ids in given.values()), torch.int64)
+    dtype = dtype or dtype_of(given)
     check_dtype(dtype, graph.types.sizes)
     edges = edges_for_kernels(sampler.edge_dir, graph)
     if edges.on_disk:
@@ -252,10 +263,9 @@ def _sampled(
         edges.csc[:, KNOWN_IDS] = 0  # few of the edges that are drawn are kept
     node_types, edge_types, limits = graph.types
     shape = sampler.shape(graph)
-    if shape.fanouts[1] > MOST_SMALL_FANOUT:
-        shape = shape.up_to(max(map(_longest_row, edges.owners), default=0))
     counts = [len(given[t]) if t in given else 0 for t in node_types]
-    room = _ScratchSizes.of(shape, rounded_up(tuple(counts)), limits)
+    num_edges = tuple([csc.num_edges for csc in edges.owners])
+    room = _ScratchSizes.of(shape, rounded_up(tuple(counts)), limits, num_edges)
 
     scratch = Scratch.for_batch()
     num_types = len(node_types)
@@ -306,10 +316,6 @@ def _sampled(
 
     result = found[REPORT:edges_at], found[edges_at:parts_at], found[parts_at:]
     return as_subgraph(graph, given, (ids, longs), result, by_hop=False)
-
-
-def _longest_row(csc: CSC) -> int:
-    return int(torch.diff(csc.indptr).max()) if csc.num_dst else 0
 
 
 def _ask_for_ids(edges: KernelEdges, counts: list[int], positions: Any) -> None:

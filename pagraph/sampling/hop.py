@@ -277,6 +277,8 @@ def raise_reported(
         num_nodes: Number of the graph's vertices of each type.
     """
     status, vertex, edge_type = report[:3]
+    if status == BAD_SEED:
+        raise IndexError("seeds must not be written while a batch is sampled, they were")
     if status == BAD_ROW:
         raise_bad_row(vertex)
     raise_bad_source(vertex, num_nodes[ends[edge_type, 0]])
@@ -289,13 +291,11 @@ class HopEdges:
     Attributes:
         indptr: Shape ``(len(frontier) + 1,)``: the edges of frontier vertex ``i`` are
             ``indptr[i]:indptr[i + 1]``.
-        indices: Shape ``(num_edges,)``, local ids of the sources; filled in after picking.
         positions: Shape ``(num_edges,)``, positions in the graph's CSC.
         weights: Shape ``(num_edges,)``, float32; None if the picker makes none.
     """
 
     indptr: Tensor
-    indices: Tensor
     positions: Tensor
     weights: Tensor | None = None
 
@@ -351,12 +351,12 @@ class Hop:
         """Allocate edges with ``offsets`` as ``indptr``; positions are yet to be written."""
         n = len(self.frontier)
         total = int(offsets[-1])
-        specs = [((n + 1,), self.dtype), ((total,), self.dtype), ((total,), self.csc.indices.dtype)]
+        specs = [((n + 1,), torch.int64), ((total,), self.csc.indices.dtype)]
         if weighted:
             specs.append(((total,), torch.float32))
-        indptr, indices, positions, *weights = self.pool.take_many(*specs)
+        indptr, positions, *weights = self.pool.take_many(*specs)
         indptr.numpy()[:] = offsets
-        return HopEdges(indptr, indices, positions, weights[0] if weights else None)
+        return HopEdges(indptr, positions, weights[0] if weights else None)
 
 
 class EdgeMemory(Protocol):

@@ -144,6 +144,8 @@ def induced_edges(
     Raises:
         FormatError: The graph's arrays point outside the graph (a damaged file).
     """
+    from .kernels import induced as _induced
+
     far, near = (etype[0], etype[2]) if edge_dir == "in" else (etype[2], etype[0])
     csc = (graph.csc_of(etype) if edge_dir == "in" else graph.out_csc_of(etype)).scattered
     scratch = Scratch.of_this_thread()
@@ -151,27 +153,13 @@ def induced_edges(
     if csc.pages is not None:
         csc.pages.need_edges(starts, degrees)
     found = _found(csc, starts, degrees, nodes[far], scratch, indptr)
-    return known_edges(csc, etype, (indptr, *found), dtype, pools, turned)
-
-
-def known_edges(
-    csc: CSC,
-    etype: EdgeType,
-    found: tuple[Array, Array, Array],
-    dtype: torch.dtype,
-    pools: BufferPools,
-    turned: bool = False,
-) -> SampledEdges:
-    """The edges ``found``, given as ``indptr``, positions in the CSC, and local ids of the sources;
-    their ids are read on first use."""
-    from .kernels import induced as _induced
-
-    count = len(found[1])
+    count = len(found[0])
     edge_index, positions = pools(("edges", etype)).take_many(
         ((2, count), dtype), ((count,), csc.indices.dtype)
     )
-    far, near = edge_index.numpy()[:: -1 if turned else 1]
-    _induced.put_found(*found, far, near, positions.numpy())
+    into = edge_index.numpy()[:: -1 if turned else 1]
+    _induced.put_found(indptr, *found, *into, positions.numpy())
+    # Their ids are read on first use.
     return SampledEdges(
         edge_index, positions, [0], partial(_ids_at, csc, pools(("edge ids", etype)))
     )

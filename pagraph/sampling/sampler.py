@@ -132,7 +132,16 @@ def of_edge_type(entry: int | Mapping[EdgeType, int], edge_type: EdgeType) -> in
     return entry[edge_type] if isinstance(entry, Mapping) else entry
 
 
-_DECIDE = ("pick", "picker", "fanout", "weights", "times", "timed_picker", "window")
+_DECIDE = (
+    "pick",
+    "picker",
+    "fanout",
+    "weights",
+    "weighs_edges",
+    "times",
+    "timed_picker",
+    "window",
+)
 
 
 def _decides_itself(sampler: Any) -> bool:
@@ -242,6 +251,7 @@ class HopSampler(MiniBatchSampler):
             self.expands_once,
             self.disjoint,
             self.layer_dependency if kind == "shared" else None,
+            # A picker of a user's may give weights without saying so.
             self.weighs_edges or (kind == "caller" and not self.expands_once),
             set_slots(int(fanouts.max(initial=1))),
         )

@@ -149,6 +149,11 @@ class SubgraphSampler(FanoutSampler):
         csc = graph.adjacency(self.edge_dir, edge_type)
         return edge_times(csc, of_edges, of_sources, name=self.time)
 
+    @property
+    def reads_ids(self) -> bool:
+        """Whether the ids of drawn edges are asked for."""
+        return not self.induced
+
     def window(self, edge_type: EdgeType) -> float | None:
         """The length of an edge type's time window; None: there is no window."""
         window = self.time_window
@@ -190,17 +195,15 @@ class SubgraphSampler(FanoutSampler):
             IndexError: A seed is outside ``[0, num_nodes)`` of its type.
             FormatError: The graph's arrays point outside the graph (a damaged file).
         """
+        if self.time is None and seed_times is not None:
+            raise ValueError("seed_times must be None for a sampler without time, got some")
         if not self.disjoint:
-            if seed_times is not None:
-                raise ValueError("seed_times must be None for a sampler without time, got some")
             if not self.induced:
                 whole: Subgraph = sample_batch(self, graph, seeds, key, dtype, pools, field)
                 return whole
             found = sampled_vertices(self, graph, seeds, key, dtype, field)
             return induced_batch(graph, *found, pools, self.edge_dir)
         by_type = seeds_by_type(graph, seeds)
-        if self.time is None and seed_times is not None:
-            raise ValueError("seed_times must be None for a sampler without time, got some")
         timed = None
         if self.time is not None:
             # As in `timed_edges`, which would be two more calls a batch.
@@ -211,7 +214,17 @@ class SubgraphSampler(FanoutSampler):
                 graph, self.time, of_edges.dtypes, by_type, seed_times, share=self.share_trees
             )
             timed = of_edges, of_trees
-        batch: Subgraph = sample_batch(self, graph, by_type, key, dtype, pools, field, timed=timed)
+        batch: Subgraph = sample_batch(
+            self,
+            graph,
+            by_type,
+            key,
+            dtype,
+            pools,
+            field,
+            timed=timed,
+            reads_ids=self.reads_ids,
+        )
         if self.induced:
             times = None if timed is None else timed[1]
             return induced_in_trees(self, graph, batch, times, field, pools)
@@ -319,6 +332,8 @@ def _by_id(graph: Graph, batch: Subgraph) -> Subgraph:
 @dataclass(frozen=True)
 class _Neighbourhoods(SubgraphSampler):
     """Draws the vertices; with replacement only from rows longer than the fan-out."""
+
+    reads_ids = False
 
     @property
     def kind_of_pick(self) -> str:

@@ -241,16 +241,21 @@ def sample_batch(
     field: EdgeField | None = None,
     exclude: Mapping[EdgeType, ExcludedEdges] | None = None,
     timed: tuple[TimedEdges, TreeTimes] | None = None,
+    *,
+    reads_ids: bool = True,
 ) -> Any:
     """Sample a batch; see ``BlockSampler.sample`` for arguments and errors.
 
     Calls few functions: for a small batch, each call costs as much as one pass of a kernel.
+    Without ``reads_ids``, edges have positions for ids.
 
     Returns:
         A subgraph if each hop expands what the previous one found, as ``SubgraphSampler.sample``
         does; else blocks, as ``BlockSampler.sample`` does.
     """
-    batch = Drawing.of(sampler, graph, seeds, key, dtype, field, exclude, timed)
+    batch = Drawing.of(
+        sampler, graph, seeds, key, dtype, field, exclude, timed, reads_ids=reads_ids
+    )
     plan = batch.plan
     edges = batch.edges
     arena, report = _drawn(batch)
@@ -299,7 +304,7 @@ def sampled_vertices(
         The seeds by type; the vertices of each type, in this thread's scratch memory; their numbers
         before the first hop and after each; and the batch's id dtype.
     """
-    batch = Drawing.of(sampler, graph, seeds, key, dtype, field, None)
+    batch = Drawing.of(sampler, graph, seeds, key, dtype, field, reads_ids=False)
     arena, report = _drawn(batch)
     node_types = graph.types.nodes
     counts = report[REPORT : arena.room.reported_at[0]]
@@ -369,7 +374,8 @@ def _drawn(batch: Drawing) -> tuple[_Arena, list[int]]:
         while report[STATUS] > FULL and _act(batch, arena, scratch, report):
             advance(*given)
             report = arena.work[: room.reported].tolist()
-        # A picker's edges that need more room leave the memory as it is; the kernel clears it.
+        # After FULL the kernel has cleared its tables. After picks that did not fit it has not, so
+        # this scratch is given up.
         scratch.in_use = report[STATUS] == PICK
         if report[STATUS] >= FULL:
             need = report[EDGE] + report[WHAT]
@@ -447,7 +453,7 @@ def _act(batch: Drawing, arena: _Arena, scratch: Scratch, report: list[int]) -> 
     frontier = nodes[found].astype(csc.indices.numpy().dtype, copy=False)
     if report[STATUS] == PICK:
         picked = batch.picked(scratch, hop, place, frontier, **more)
-        return _take(batch, arena, report, picked)
+        return _take(batch, arena, report, picked, len(frontier))
     pages = csc.pages
     assert pages is not None
     if report[STATUS] == ASK_OFFSETS:
@@ -478,17 +484,36 @@ def _positions(arena: _Arena, edge: int, total: int) -> Any:
     return arena.ids[begin : begin + total]
 
 
-def _take(batch: Drawing, arena: _Arena, report: list[int], picked: HopEdges) -> bool:
-    """Take the edges that a picker has picked; see :func:`_act`."""
+def _take(
+    batch: Drawing, arena: _Arena, report: list[int], picked: HopEdges, num_rows: int
+) -> bool:
+    """Take the edges that a picker has picked for so many rows; see :func:`_act`.
+
+    Raises:
+        ValueError: The picker's edges are not those of these rows.
+    """
     place = report[EDGE_TYPE]
     edge = report[EDGE]
     row = report[ROW]
-    total = len(picked.positions)
+    indptr = picked.indptr.numpy()
+    positions = picked.positions.numpy()
+    total = len(positions)
+    # The kernel writes by these numbers.
+    if len(indptr) != num_rows + 1 or indptr[0] != 0 or indptr[-1] != total:
+        raise ValueError(
+            f"a picker's indptr must have {num_rows + 1} entries from 0 to its {total} positions, "
+            f"got {len(indptr)} entries from {indptr[:1].tolist()} to {indptr[-1:].tolist()}"
+        )
+    if (np.diff(indptr) < 0).any():
+        raise ValueError("a picker's indptr must be non-decreasing, it is not")
+    most = batch.edges.owners[place].num_edges
+    if total and not 0 <= positions.min() <= positions.max() < most:
+        wrong = positions[(positions < 0) | (positions >= most)][0]
+        raise ValueError(f"a picker's positions must be in [0, {most}), got {wrong}")
     if edge + total > arena.room.edges:
         report[WHAT] = total
         return False
-    arena.work[row : row + len(picked.indptr)] = picked.indptr.numpy()
-    positions = picked.positions.numpy()
+    arena.work[row : row + num_rows + 1] = indptr
     _positions(arena, edge, total)[:] = positions
     number = report[HOP] * len(batch.edges.owners) + place
     batch.weighed[number] = picked.weights is not None

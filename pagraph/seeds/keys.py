@@ -100,13 +100,12 @@ class Renewal:
 
     Attributes:
         key: Used in place of the batch's key.
-        offset: Added to the key of every hop.
         numbers: For kernels, uint64: the key of the phases; the phase, as 64 bits, below which
-            vertices have moved on; the step that they add; and ``offset``.
+            vertices have moved on; the step that they add; and the offset, which is added to the
+            key of every hop.
     """
 
     key: int
-    offset: int
     numbers: npt.NDArray[np.uint64]
 
     @classmethod
@@ -118,9 +117,8 @@ class Renewal:
         shared, phase, step = (derive_key(*epoch, _SHARED + part) for part in range(3))
         group, passed = divmod(index, period)
         offset = group * step * _GOLDEN & _MASK
-        return cls(
-            shared, offset, np.array([phase, (passed << 64) // period, step, offset], np.uint64)
-        )
+        numbers = [phase, (passed << 64) // period, step, offset]
+        return cls(shared, np.array(numbers, np.uint64))
 
 
 def check_seed(name: str, seed: Any) -> int | None:

@@ -82,11 +82,11 @@ def are_known(place, rows, length):
 @kernel
 def are_runs_known(place, starts, lengths):
     """:func:`are_known` for runs of any lengths."""
-    known = True
     for i in range(len(starts)):
-        if lengths[i] > 0:
-            known = known and are_known(place, starts[i : i + 1], lengths[i])
-    return known
+        is_known = lengths[i] <= 0 or are_known(place, starts[i : i + 1], lengths[i])
+        if not is_known:
+            return False
+    return True
 
 
 @kernel

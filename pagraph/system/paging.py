@@ -26,8 +26,6 @@ GAP_IN_ORDER = 8
 _MOST = 32
 # Pages looked at to tell whether all are in memory. 128 give the share to about a tenth.
 _SAMPLES = 128
-KEPT = 2
-"""Marks a page that is kept as private memory; see ``Pages.known``."""
 
 
 class Pages:
@@ -43,6 +41,8 @@ class Pages:
 
     Attributes:
         all_known: Whether all pages count as in memory.
+        kept: Shape ``(num_pages,)``, uint8: which pages are kept as private memory, and so always
+            known; empty if none are. Replaced as a whole.
     """
 
     def __init__(
@@ -56,11 +56,12 @@ class Pages:
         self._place = (address, stride, num_rows, mmap.PAGESIZE)
         self.told = told
         self.all_known = False
+        self.kept: Array = np.empty(0, dtype=np.uint8)
 
     @cached_property
     def known(self) -> Array:
-        """Shape ``(num_pages,)``, int32: 1 for pages that are in memory as far as is known, 2 for
-        those kept as private memory, else 0; see :meth:`forget`.
+        """Shape ``(num_pages,)``, int32: 1 for pages that are in memory as far as is known; see
+        :meth:`forget`.
 
         Threads write it without a lock: a lost update only makes a page asked for once more.
         """
@@ -78,7 +79,7 @@ class Pages:
     @property
     def num_kept(self) -> int:
         """Number of pages that are kept as private memory."""
-        return int((self.known == KEPT).sum())
+        return int(self.kept.sum())
 
     @property
     def num_pages(self) -> int:
@@ -99,11 +100,10 @@ class Pages:
     def forget(self) -> None:
         """Have pages looked for again, as the system may have dropped them; unless a sample of all
         is in memory."""
-        known = self.known
-        sample = np.linspace(0, len(known) - 1, _SAMPLES).astype(np.int64)
-        in_memory = self.told and not self._any_cold(sample[known[sample] != KEPT])
-        known[known != KEPT] = 0
-        self.all_known = in_memory
+        sample = np.linspace(0, self.num_pages - 1, _SAMPLES).astype(np.int64)
+        kept = self.kept
+        self.known[:] = kept if len(kept) else 0
+        self.all_known = self.told and not self._any_cold(sample[self.known[sample] == 0])
 
     def _any_cold(self, pages: Array) -> bool:
         from . import _paging
@@ -126,7 +126,7 @@ class Pages:
             rows,
         )
 
-    def need(self, starts: Array, lengths: Array, *, gap: int = 0) -> int:
+    def need(self, starts: Array, lengths: Array) -> int:
         """Request the pages of runs of contiguous rows that are not known to be in memory, unless a
         sample of these is.
 
@@ -135,7 +135,6 @@ class Pages:
         Args:
             starts: First row of each run, in any order, shape ``(n,)``.
             lengths: Rows of each run, shape ``(n,)``, or ``(1,)`` if all are equally long.
-            gap: Pages between two requested ones that may be read along.
 
         Returns:
             Number of pages requested.
@@ -153,14 +152,14 @@ class Pages:
         if self.told:
             state = np.zeros(1, dtype=np.uint8)
             count = _paging.keep_cold(self._address, mmap.PAGESIZE, pages, state)
-        self.ask_pages(pages[:count], gap=gap)
+        self.ask_pages(pages[:count])
         return int(count)
 
-    def ask_pages(self, pages: Array, *, gap: int = 0) -> None:
+    def ask_pages(self, pages: Array) -> None:
         """Request ascending pages, numbered from the page of row 0 on; asynchronous."""
         from . import _paging
 
         first = self._address // mmap.PAGESIZE * mmap.PAGESIZE
         _paging.ask(
-            first, mmap.PAGESIZE, mmap.PAGESIZE, self.num_pages, mmap.PAGESIZE, gap, _MOST, pages
+            first, mmap.PAGESIZE, mmap.PAGESIZE, self.num_pages, mmap.PAGESIZE, 0, _MOST, pages
         )

@@ -101,7 +101,7 @@ def know_nothing(monkeypatch):
             file.pages.known.fill(0)
 
     monkeypatch.setattr(csc_pages.CSCPages, "look", look)
-    monkeypatch.setattr(csc_pages, "_CALM", None)
+    monkeypatch.setattr(csc_pages, "_CALM", 2**60)
 
 
 @pytest.fixture(params=["known", "unknown"])

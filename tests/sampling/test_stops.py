@@ -465,7 +465,7 @@ def on_disk(disk_folder, monkeypatch):
     """A graph of which one type is narrow and on disk, one wide and on disk, one in memory; and the
     same in memory."""
     monkeypatch.setattr(csc_pages, "LEAST_BYTES", 1)
-    monkeypatch.setattr(csc_pages, "_CALM", None)
+    monkeypatch.setattr(csc_pages, "_CALM", 2**60)
     know_nothing(monkeypatch)
     graph = graph_of((NARROW, WIDE, NARROW, NARROW), (NARROW, None, WIDE, None))
 
@@ -581,3 +581,39 @@ def test_threads_with_a_picker_that_fails_now_and_then(kind):
         failed = "failed", draw(sampler, graph, key=key + 100)
         expected.append(failed if key % 3 < 2 else draw(sampler, graph, key=key))
     assert in_threads(4, run, range(40)) == expected
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda indptr, positions: (indptr[:-1], positions), "indptr must have 3 entries"),
+        (lambda indptr, positions: (torch.cat([indptr, indptr[-1:]]), positions), "got 4 entries"),
+        (lambda indptr, positions: (indptr + 1, positions), "got 3 entries from"),
+        (lambda indptr, positions: (indptr, positions[:-1]), "to its 2 positions"),
+        (lambda indptr, positions: (indptr[[0, 2, 1]], positions[:2]), "to its 2 positions|non-dec"),
+        (lambda indptr, positions: (indptr, positions + 9), r"positions must be in \[0, 3\), got"),
+        (lambda indptr, positions: (indptr, positions - 1), r"positions must be in \[0, 3\), got -1"),
+    ],
+)  # fmt: skip
+def test_what_a_picker_returns_is_checked(change, message):
+    class Own(NeighborSampler):
+        def pick(self, *given):
+            picked = super().pick(*given)
+            indptr, positions = change(picked.indptr.clone(), picked.positions.clone())
+            return replace(picked, indptr=indptr, positions=positions)
+
+    graph = Graph.from_coo([0, 1, 2], [1, 1, 2], 3)
+    for _ in range(2):
+        with pytest.raises(ValueError, match=f"a picker's {message}|{message}"):
+            Own([2, 2]).sample(graph, torch.tensor([1, 2]))
+    assert NeighborSampler([2]).sample(graph, torch.tensor([1])).input_nodes.tolist() == [1, 0]
+
+
+@pytest.mark.parametrize("dtype", [torch.int16, torch.uint8])
+def test_seeds_of_other_integers_give_ids_of_64_bits(dtype):
+    graph = Graph.from_coo([0, 1, 2], [1, 1, 2], 3)
+    seeds = torch.tensor([1, 2], dtype=dtype)
+    for sampler in (NeighborSampler([2]), SubgraphSampler([2])):
+        batch = sampler.sample(graph, seeds)
+        nodes = batch.input_nodes
+        assert (nodes["_N"] if isinstance(nodes, dict) else nodes).dtype == torch.int64

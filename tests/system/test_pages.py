@@ -18,7 +18,7 @@ from pagraph.graph import _csc
 from pagraph.graph.mapped import MappedFile, map_npy
 from pagraph.system import _paging
 from pagraph.system.memory import address_on_disk
-from pagraph.system.paging import KEPT, Pages
+from pagraph.system.paging import Pages
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs mincore")
 
@@ -128,7 +128,9 @@ def test_what_is_needed_comes_into_memory_and_nothing_else(cold, runs, held):
     expected = set(plain_pages(tensor.data_ptr(), 4, len(tensor), starts, lengths))
     pages = Pages(tensor.data_ptr(), 4, 4, len(tensor))
     if held:
-        pages.known[1::2] = KEPT
+        pages.kept = np.zeros(pages.num_pages, dtype=np.uint8)
+        pages.kept[1::2] = 1
+        pages.forget()
         expected = {page for page in expected if page % 2 == 0}
     got = pages.need(starts, lengths)
     assert got == len(expected)
@@ -149,7 +151,7 @@ def test_where_the_system_does_not_tell_everything_is_asked_for_again_at_times(c
     assert [pages.need(rows, one), pages.need(rows, one)] == [2, 0]
     pages.forget()
     assert [pages.need(rows, one), pages.need(rows, one)] == [2, 0]
-    pages.known[:] = KEPT
+    pages.kept = np.ones(pages.num_pages, dtype=np.uint8)
     pages.forget()
     assert pages.need(rows, one) == 0
     assert pages.num_kept == pages.num_pages

@@ -56,7 +56,7 @@ Common arguments:
            0                                                     REPORT
 
   For an error status, the id and the edge type are where it occurred; for ``FULL`` the id is the
-  number of edges that there must be room for. ``nodes`` has the number of nodes by type, before the
+  number of edges, from ``edge`` on, that there must be room for. ``nodes`` has the number of nodes by type, before the
   first hop and after each; ``edges`` that of edges by hop and edge type. ``parts`` are the first
   elements of the result's arrays.
 
@@ -64,8 +64,8 @@ Stops. A hop along an edge type is drawn in phases. At a stop, ``hop`` and ``edg
 and ``row`` and ``edge`` where its indptr begins in ``work`` and its positions among those of all
 edges. The caller
 
-- ``ASK_OFFSETS``: asks for the pages of the frontier's offsets, some of which are not known to be
-  in memory, as at the next two;
+- ``ASK_OFFSETS``: asks for the pages of the frontier's offsets, where some are not known to be in
+  memory. The same for the next two;
 - ``ASK_ROWS``: asks for the pages of the frontier's whole rows;
 - ``ASK_EDGES``: asks for the pages of the picked edges, and of the ids that are read;
 - ``PICK``: writes the indptr and the positions of the edges.
@@ -173,13 +173,6 @@ def hop_key(key, hop, edge_type):
     if edge_type == 0:
         return derived
     return mix((derived ^ mix(np.uint64(edge_type) + _GOLDEN)) + _GOLDEN)
-
-
-@inlined
-def array_or_empty(like, address, length):
-    """:func:`array_at`, or an empty array if the address is 0."""
-    count = length if address != 0 else 0
-    return array_at(like, address, count)
 
 
 @kernel
@@ -530,7 +523,7 @@ def draw_edges(
         rows: Scratch for the rows, with one element more than the frontier.
         offsets: Gets the ``indptr`` of the drawn edges.
         seen: Scratch for a hash set of one vertex's picks.
-        positions, neighbors: Get the positions and the sources; one position more is written.
+        positions, neighbors: Get the positions and the sources; one position more may be written.
 
     Returns:
         The number of edges, negative after an error and at a stop.
@@ -616,8 +609,7 @@ def draw_edges(
                 return stop(work, FULL, BEGIN)
         if excluded is not None:
             _drop_excluded(excluded, t, offsets, positions)
-        # LABOR has read the sources already.
-        is_read = shared is not None  # LABOR has asked for whole rows
+        is_read = shared is not None  # LABOR has asked for whole rows, and read them
         if page_bits is not None and not is_read:
             is_read = _are_known(csc, like, narrow, page_bits, t, positions[: offsets[-1]])
             if not is_read:
