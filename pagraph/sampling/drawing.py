@@ -141,7 +141,8 @@ class Drawing:
             seeds = by_type
         dtypes = [ids.dtype for ids in given if ids is not None]
         if dtype is None:
-            dtype = dtype_of(seeds if isinstance(seeds, Mapping) else {"": seeds})
+            # A tensor is int32 or int64, as `_given` has found.
+            dtype = seeds.dtype if isinstance(seeds, Tensor) else dtype_of(seeds)
         check_dtype(dtype, types.sizes)
         # The kernels check seeds, but only after they are converted.
         if dtypes.count(dtype) < len(dtypes):
