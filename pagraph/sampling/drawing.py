@@ -142,7 +142,12 @@ class Drawing:
         dtypes = [ids.dtype for ids in given if ids is not None]
         if dtype is None:
             # A tensor is int32 or int64, as `_given` has found.
-            dtype = seeds.dtype if isinstance(seeds, Tensor) else dtype_of(seeds)
+            dtype = torch.int64
+            if isinstance(seeds, Tensor):
+                dtype = seeds.dtype
+            elif seeds:
+                first = next(iter(seeds.values())).dtype
+                dtype = first if first in NUMPY_IDS else torch.int64
         check_dtype(dtype, types.sizes)
         # The kernels check seeds, but only after they are converted.
         if dtypes.count(dtype) < len(dtypes):
@@ -249,13 +254,6 @@ def _given(graph: Graph, seeds: Any) -> list[Tensor | None] | None:
             return None
         count -= 1
     return None if count else given
-
-
-def dtype_of(seeds: Mapping[str, Tensor]) -> torch.dtype:
-    """The id dtype of a batch by default: that of its first seeds."""
-    for ids in seeds.values():
-        return ids.dtype if ids.dtype in NUMPY_IDS else torch.int64
-    return torch.int64
 
 
 def _as_ids(ids: Tensor | None) -> Tensor | None:

@@ -13,7 +13,6 @@ import torch
 from ..graph.minibatch import Subgraph
 from ..system.arrays import Int64Array
 from ..system.checks import as_integer
-from .drawing import dtype_of
 from .hop import (
     ASK_OFFSETS,
     BYTES,
@@ -23,6 +22,7 @@ from .hop import (
     FULL,
     HOP,
     KNOWN_IDS,
+    NUM_EDGES,
     PHASE,
     REPORT,
     ROW,
@@ -32,7 +32,7 @@ from .hop import (
     set_slots,
 )
 from .induced import induced_batch
-from .plan import check_dtype, edge_ends, edges_for_kernels
+from .plan import NUMPY_IDS, check_dtype, edge_ends, edges_for_kernels
 from .sampler import HopSampler, check_per_hop, seeds_by_type
 from .whole_batch import NEW_MEMORY, as_subgraph, rounded_up
 
@@ -255,7 +255,9 @@ def _sampled(
     from .kernels import hgt
 
     given = seeds_by_type(graph, seeds)
-    dtype = dtype or dtype_of(given)
+    if dtype is None:
+        first = next(iter(given.values())).dtype if given else torch.int64
+        dtype = first if first in NUMPY_IDS else torch.int64
     check_dtype(dtype, graph.types.sizes)
     edges = edges_for_kernels(sampler.edge_dir, graph)
     if edges.on_disk:
@@ -264,7 +266,7 @@ def _sampled(
     node_types, edge_types, limits = graph.types
     shape = sampler.shape(graph)
     counts = [len(given[t]) if t in given else 0 for t in node_types]
-    num_edges = tuple([csc.num_edges for csc in edges.owners])
+    num_edges = tuple(edges.csc[:, NUM_EDGES].tolist())
     room = _ScratchSizes.of(shape, rounded_up(tuple(counts)), limits, num_edges)
 
     scratch = Scratch.for_batch()

@@ -57,8 +57,9 @@ READING = 3
 CALLER = -2
 """A fan-out: the caller picks."""
 
-# Columns of ``csc`` that callers change.
+# Columns of ``csc`` that callers use.
 IDS = 2
+NUM_EDGES = 3
 FLAGS = 6
 KNOWN_OFFSETS = 7
 KNOWN_EDGES = 8

@@ -56,9 +56,9 @@ Common arguments:
            0                                                     REPORT
 
   For an error status, the id and the edge type are where it occurred; for ``FULL`` the id is the
-  number of edges, from ``edge`` on, that there must be room for. ``nodes`` has the number of nodes by type, before the
-  first hop and after each; ``edges`` that of edges by hop and edge type. ``parts`` are the first
-  elements of the result's arrays.
+  number of edges, from ``edge`` on, that there must be room for. ``nodes`` has the number of nodes
+  by type, before the first hop and after each; ``edges`` that of edges by hop and edge type.
+  ``parts`` are the first elements of the result's arrays.
 
 Stops. A hop along an edge type is drawn in phases. At a stop, ``hop`` and ``edge type`` say which,
 and ``row`` and ``edge`` where its indptr begins in ``work`` and its positions among those of all
