@@ -97,6 +97,7 @@ class SubgraphSampler(FanoutSampler):
     edge_dir: str = "in"
     batch_dependency: int = 1
     expands_once = True
+    _drops_edges = False  # whether only the vertices are used
 
     def __post_init__(self) -> None:
         self.check_fanouts(least=0)
@@ -148,11 +149,6 @@ class SubgraphSampler(FanoutSampler):
             return None
         csc = graph.adjacency(self.edge_dir, edge_type)
         return edge_times(csc, of_edges, of_sources, name=self.time)
-
-    @property
-    def reads_ids(self) -> bool:
-        """Whether the ids of drawn edges are asked for."""
-        return not self.induced
 
     def window(self, edge_type: EdgeType) -> float | None:
         """The length of an edge type's time window; None: there is no window."""
@@ -223,7 +219,7 @@ class SubgraphSampler(FanoutSampler):
             pools,
             field,
             timed=timed,
-            reads_ids=self.reads_ids,
+            reads_ids=not (self.induced or self._drops_edges),
         )
         if self.induced:
             times = None if timed is None else timed[1]
@@ -333,7 +329,7 @@ def _by_id(graph: Graph, batch: Subgraph) -> Subgraph:
 class _Neighbourhoods(SubgraphSampler):
     """Draws the vertices; with replacement only from rows longer than the fan-out."""
 
-    reads_ids = False
+    _drops_edges = True
 
     @property
     def kind_of_pick(self) -> str:
