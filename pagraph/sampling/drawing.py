@@ -15,7 +15,7 @@ from torch import Tensor
 from ..seeds.keys import Renewal, derive_key
 from ..system.arrays import Array
 from .hop import IDS, KNOWN_IDS, SHARES_NONE, Hop, HopEdges, HopMemory
-from .plan import NUMPY_IDS, WeightedEdges, check_dtype, edges_for_kernels
+from .plan import NUMPY_IDS, WeightedEdges, batch_dtype, edges_for_kernels
 from .sampler import own_fields, seeds_by_type
 
 if TYPE_CHECKING:
@@ -140,25 +140,22 @@ class Drawing:
             given = [_as_ids(by_type.get(ntype)) for ntype in types.nodes]
             seeds = by_type
         dtypes = [ids.dtype for ids in given if ids is not None]
-        if dtype is None:
-            # A tensor is int32 or int64, as `_given` has found.
-            dtype = torch.int64
-            if isinstance(seeds, Tensor):
-                dtype = seeds.dtype
-            elif seeds:
-                first = next(iter(seeds.values())).dtype
-                dtype = first if first in NUMPY_IDS else torch.int64
-        check_dtype(dtype, types.sizes)
+        of_seeds = torch.int64
+        if isinstance(seeds, Tensor):
+            of_seeds = seeds.dtype
+        elif seeds:
+            of_seeds = next(iter(seeds.values())).dtype
+        dtype = batch_dtype(dtype, of_seeds, types.sizes)
         # The kernels check seeds, but only after they are converted.
         if dtypes.count(dtype) < len(dtypes):
             seeds_by_type(graph, seeds)
         edges = edges_for_kernels(sampler.edge_dir, graph)
         if edges.on_disk or timed is not None or not reads_ids:
-            edges = edges._replace(csc=edges.csc.copy())
-        if not reads_ids or (edges.on_disk and not plan.once):
-            edges.csc[:, KNOWN_IDS] = 0  # blocks have positions, too
-        if not reads_ids:
-            edges.csc[:, IDS] = 0
+            edges = edges._replace(csc=edges.csc.copy())  # other batches share it
+            if not reads_ids:
+                edges.csc[:, IDS] = 0
+            if not (reads_ids and plan.once):  # blocks have positions, too
+                edges.csc[:, KNOWN_IDS] = 0
         renewal = SHARES_NONE
         if sampler.batch_dependency != 1:
             shared = Renewal.of(key, sampler.batch_dependency)

@@ -32,7 +32,7 @@ from .hop import (
     set_slots,
 )
 from .induced import induced_batch
-from .plan import NUMPY_IDS, check_dtype, edge_ends, edges_for_kernels
+from .plan import batch_dtype, edge_ends, edges_for_kernels
 from .sampler import HopSampler, check_per_hop, seeds_by_type
 from .whole_batch import NEW_MEMORY, as_subgraph, rounded_up
 
@@ -255,10 +255,8 @@ def _sampled(
     from .kernels import hgt
 
     given = seeds_by_type(graph, seeds)
-    if dtype is None:
-        first = next(iter(given.values())).dtype if given else torch.int64
-        dtype = first if first in NUMPY_IDS else torch.int64
-    check_dtype(dtype, graph.types.sizes)
+    of_seeds = next(iter(given.values())).dtype if given else torch.int64
+    dtype = batch_dtype(dtype, of_seeds, graph.types.sizes)
     edges = edges_for_kernels(sampler.edge_dir, graph)
     if edges.on_disk:
         edges = edges._replace(csc=edges.csc.copy())

@@ -96,15 +96,21 @@ def edge_ends(graph: Graph) -> Int64Array:
 
 # Cached, as it is called for each batch, mostly with the same arguments.
 @lru_cache(maxsize=256)
-def check_dtype(dtype: torch.dtype, sizes: tuple[int, ...]) -> None:
-    """Check that a batch may have ids of this dtype.
+def batch_dtype(
+    dtype: torch.dtype | None, of_seeds: torch.dtype, sizes: tuple[int, ...]
+) -> torch.dtype:
+    """The id dtype of a batch: the one asked for, else that of its first seeds, or int64 if theirs
+    is none.
 
     Raises:
         ValueError: It is not an id dtype, or cannot hold the ids of so many vertices.
     """
+    if dtype is None:
+        dtype = of_seeds if of_seeds in NUMPY_IDS else torch.int64
     most = max(sizes, default=0)
     if dtype not in NUMPY_IDS or (dtype == torch.int32 and most > _MOST_INT32):
         raise ValueError(f"dtype must be an id dtype that holds ids below {most}, got {dtype}")
+    return dtype
 
 
 class KernelEdges(NamedTuple):
