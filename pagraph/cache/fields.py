@@ -25,6 +25,7 @@ from ..features.field import (
     ReadPath,
     Snapshot,
     host_feature,
+    look_each,
     row_reader,
 )
 from ..features.gpu.accelerated import AcceleratedFeature, ReadGroup
@@ -48,6 +49,9 @@ from .static import StaticCache
 from .windows import Windows
 
 T = TypeVar("T")
+
+_WRITES = 2
+"""A field that was written so many times in turn between two batches is not read ahead."""
 
 
 class FieldReach(NamedTuple):
@@ -172,6 +176,10 @@ class FieldSet:
         # without it: a dict look-up is atomic, and an entry is replaced as a whole.
         self._lock = threading.Lock()
         self._counters = ReadCounters()
+        # Fields that are written in every step, see `_note_write`; and of each field that was read
+        # on delivery, the version then, and how many times in turn it was another one.
+        self._written: frozenset[Hashable] = frozenset()
+        self._seen: dict[Hashable, tuple[FieldVersion | None, int]] = {}
         self._first_epoch = first_epoch
         # Bytes of the accelerator that recorded batches take, or will take.
         self.batches_bytes: int = 0
@@ -312,7 +320,8 @@ class FieldSet:
     def read_each(
         self, reads: Sequence[Read], after: Event | None = None, windows: Windows | None = None
     ) -> list[FieldRows | None]:
-        """:meth:`read` of each; None for a field that cannot be read now.
+        """:meth:`read` of each; None for a field that cannot be read now, or that is written so
+        often that its rows would be read in vain.
 
         Such a field may be set again before its rows are needed; otherwise :meth:`current_each`
         raises. Uncached rows in memory are copied in one call for all fields: 0.24 rather than
@@ -321,10 +330,18 @@ class FieldSet:
         """
         if not reads:
             return []
-        if self._link is not None and not self._counters.is_traced and not self._storages:
-            return self._read_on_accelerator(self._link, reads, after, skips=True)
-        if windows is None and len(reads) > 1 and self._copies_together:
-            return self._read_together(reads)
+        written = self._written
+        if written:
+            ahead = [read for read in reads if read.key not in written]
+            if len(ahead) < len(reads):
+                left = iter(self.read_each(ahead, after, windows))
+                return [None if read.key in written else next(left) for read in reads]
+        # A trace needs a call for each field, and a user's storage may be among them.
+        if not self._storages and not self._counters.is_traced:
+            if self._link is not None:
+                return self._read_on_accelerator(self._link, reads, after, skips=True)
+            if windows is None and len(reads) > 1 and self._device.type == "cpu":
+                return self._read_together(reads)
         rows: list[FieldRows | None] = []
         for read in reads:
             try:
@@ -335,27 +352,25 @@ class FieldSet:
                 rows.append(None)
         return rows
 
-    @property
-    def _copies_together(self) -> bool:
-        """Whether one call may copy several fields; a trace needs a call per field."""
-        return self._link is None and self._device.type == "cpu" and not self._counters.is_traced
-
     def _read_together(self, reads: Sequence[Read]) -> list[FieldRows | None]:
         """:meth:`read_each` on the CPU, with one call for all plain rows in memory."""
         begin = time.perf_counter()
         rows: list[FieldRows | None] = [None] * len(reads)
+        fields = [self._fields.get(read.key) for read in reads]
         # Readings keep the values alive until they are copied.
+        known = look_each(fields, [read.values for read in reads])
         plain: list[tuple[int, Field, Reading]] = []
         others: list[tuple[int, Field, Reading]] = []
-        for place, read in enumerate(reads):
-            field = self._fields.get(read.key)
+        for place, (read, field, reading) in enumerate(zip(reads, fields, known, strict=True)):
             if field is None:
-                (rows[place],) = self.read_each([read])
                 continue
-            try:
-                reading = field.path(self._resolve, read.values)
-            except (KeyError, RuntimeError):
-                continue
+            if reading is None:
+                try:
+                    reading = field.path(self._resolve, read.values)
+                except (KeyError, RuntimeError):
+                    continue
+            else:
+                field.reads += 1  # as `path` does; a count that another thread loses does no harm
             is_plain = reading[2].plain is not None and read.ids.dtype == reads[0].ids.dtype
             (plain if is_plain else others).append((place, field, reading))
         if len(plain) < 2:  # one call for one field saves nothing
@@ -389,25 +404,55 @@ class FieldSet:
             rows[place] = self._read_here(reads[place], field, reading, begin, None)
         return rows
 
+    def outdated(self, reads: Sequence[Read], rows: Sequence[FieldRows | None]) -> list[int]:
+        """Places of the rows that are missing, or of fields that were replaced or written since."""
+        fields = [self._fields.get(read.key) for read in reads]
+        # Not `read.values`, which were the field's when the batch was planned.
+        looked = look_each(fields, [None] * len(fields))
+        places = []
+        for place, (known, field, reading) in enumerate(zip(rows, fields, looked, strict=True)):
+            if known is None:
+                places.append(place)
+            elif known.version is not None and field is not None:
+                # A version is one path's. Others may be equal: of a tensor that was set anew.
+                if reading is not None and reading[2].version is known.version:
+                    continue
+                if not field.is_current(known.version, known.generation):
+                    places.append(place)
+        return places
+
     def current_each(
         self, reads: Sequence[Read], rows: Sequence[FieldRows | None], after: Event | None = None
-    ) -> list[FieldRows]:
+    ) -> Sequence[FieldRows]:
         """The current rows: fields that were replaced or written since are read again.
 
         Raises:
             KeyError: The field does not exist now.
         """
-        current = []
-        for read, known in zip(reads, rows, strict=True):
-            # `is_current` inlined: this runs for each field of each batch.
-            if known is None or (
-                known.version is not None
-                and not self._fields[read.key].is_current(known.version, known.generation)
-            ):
-                now = read._replace(values=None)
-                known = self.with_room(partial(self.read, *now, after))
-            current.append(known)
-        return current
+        places = self.outdated(reads, rows)
+        current: Any = list(rows) if places else rows
+        for place in places:
+            read = reads[place]._replace(values=None)
+            current[place] = self.with_room(partial(self.read, *read, after))
+            self._note_write(read.key, rows[place], current[place])
+        return current  # type: ignore[no-any-return]
+
+    def _note_write(self, key: Hashable, ahead: FieldRows | None, now: FieldRows) -> None:
+        """Note that rows were read on delivery, as those read ``ahead``, if any, were outdated.
+
+        A field that was written between batches twice is written in every step, as node memories
+        are. It is read on delivery alone until a batch finds it as the one before.
+        """
+        version, times = self._seen.get(key, (None, 0))
+        if now.version is None:
+            return
+        is_new = now.version != version
+        times = times + 1 if is_new else 0
+        self._seen[key] = now.version, times
+        is_written = times >= _WRITES
+        if is_written != (key in self._written):
+            # Replaced as a whole: threads look at it without a lock.
+            self._written = self._written ^ {key}
 
     def _fetched(self, fetch: Callable[[Tensor], Tensor], ids: Tensor) -> FieldRows:
         """Rows of a user's storage, read on the calling thread's stream."""
@@ -573,10 +618,6 @@ class FieldSet:
             return field.path(self._resolve)
         except (KeyError, RuntimeError):  # raised once its rows are needed
             return None
-
-    def is_current(self, key: Hashable, rows: FieldRows) -> bool:
-        """Whether a read now would give the same values."""
-        return rows.version is None or self._fields[key].is_current(rows.version, rows.generation)
 
     @property
     def declared(self) -> list[tuple[Field, RowType | None, Role]]:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ..cache.choice import Role
 from ..engine.block_source import tensors_of
-from ..engine.steps import Renewal, Sampled
+from ..engine.steps import BatchSource, Sampled
 from ..features.field import Read
 from .blocks import BlockBuilder
 from .columns import Columns, column_of
@@ -106,7 +106,7 @@ def _column(frames: Mapping[EdgeType, Any], etype: EdgeType, name: str) -> Tenso
     return column_of(frames[etype], name)
 
 
-class NativeSource:
+class NativeSource(BatchSource[Any]):
     """Reads the columns that a sampler prefetches, and moves batches to their device.
 
     Args:
@@ -120,13 +120,8 @@ class NativeSource:
         weights: The column of edges that the sampler draws by, if any.
     """
 
-    draw = None
-    is_pure = True
     looks_ahead = True
-    rereads = False
-    send = None
-    finish = None
-    build = None
+    repeats = True
 
     def __init__(
         self,
@@ -172,15 +167,10 @@ class NativeSource:
             known = self._structure = self._seen()
         return known
 
-    @property
-    def renewal(self) -> Renewal:
-        """See ``BatchSource``."""
-        return Renewal(self.is_outdated, self._sample_again)
-
-    def is_outdated(self, sampled: Any) -> bool:
-        """See ``Renewal``."""
+    def is_current(self, sampled: Any) -> bool:
+        """See ``BatchSource``: whether the graph has the edges that it was sampled from."""
         structure = sampled.structure
-        return structure is None or structure.mark is not getattr(self._graph, self._mark)
+        return structure is not None and structure.mark is getattr(self._graph, self._mark)
 
     def look(self) -> None:
         """Look at a graph whose edges were changed; in the reader's thread."""
@@ -198,7 +188,8 @@ class NativeSource:
                 raise
             return Sampled(Outdated(ticket))
 
-    def _sample_again(self, sampled: Any, recorder: EpochRecorder) -> Sampled:
+    def again(self, sampled: Any, recorder: EpochRecorder) -> Sampled:
+        """See ``BatchSource``."""
         self.look()
         return self.sample(sampled.ticket, recorder)
 
@@ -364,12 +355,12 @@ class NodeSource(NativeSource):
         return reads
 
     def deliver(
-        self, sampled: _SampledBlocks, rows: Sequence[Tensor] | None, recorder: EpochRecorder
+        self, sampled: _SampledBlocks, rows: Sequence[Tensor], recorder: EpochRecorder
     ) -> Any:
         """DGL's ``(input_nodes, output_nodes, blocks)`` with columns as the graph holds them
         now."""
         begin = time.perf_counter_ns()
-        input_nodes, blocks = self.put_together(sampled, iter(rows or ()))
+        input_nodes, blocks = self.put_together(sampled, iter(rows))
         item = self.to_device((input_nodes, sampled.ticket.seeds, blocks))
         recorder.spent("building", begin)
         self.count(sampled, recorder, seeds=num_ids(sampled.batch.output_nodes))
@@ -487,13 +478,13 @@ class SubgraphSource(NativeSource):
         return Sampled(_SampledSubgraph(ticket, structure, batch, index), reads)
 
     def deliver(
-        self, sampled: _SampledSubgraph, rows: Sequence[Tensor] | None, recorder: EpochRecorder
+        self, sampled: _SampledSubgraph, rows: Sequence[Tensor], recorder: EpochRecorder
     ) -> Any:
         """DGL's subgraph, of ShaDow ``(input_nodes, output_nodes, subgraph)``, with columns as the
         graph's are now."""
         seeds = sampled.ticket.seeds
         with recorder.time("building"):
-            input_nodes, subgraph = self.put_together(sampled, iter(rows or ()))
+            input_nodes, subgraph = self.put_together(sampled, iter(rows))
             item = (input_nodes, seeds, subgraph) if self._sampler.seeds_are_vertices else subgraph
             item = self.to_device(item)
         num_seeds = num_ids(seeds) if isinstance(seeds, Mapping) else len(seeds)

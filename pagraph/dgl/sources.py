@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ..accelerator import Accelerator, Handover
 from ..cache.choice import Role
-from ..engine.steps import Renewal, Sampled
+from ..engine.steps import BatchSource, Sampled
 from ..features.field import Read
 from ..graph.csc import as_ids, check_range
 from ..sampling.edge_batches import edge_ends, negative_pairs
@@ -62,7 +62,7 @@ class _Item(NamedTuple):
     """Leaves that the user's storages have fetched."""
 
 
-class ForeignSource:
+class ForeignSource(BatchSource[Any]):
     """Batches from any sampler's own ``sample``; only their features are fetched by us.
 
     Not all of DGL's samplers are thread-safe (NeighborSampler's fused path is not). So calls of one
@@ -80,10 +80,6 @@ class ForeignSource:
     """
 
     is_pure = False
-    looks_ahead = True
-    rereads = False
-    send = None
-    finish = None
 
     def __init__(
         self,
@@ -119,15 +115,12 @@ class ForeignSource:
                 materialise(self._graph)
             self._mark = mark  # last: threads sample once it is the graph's
 
-    @property
-    def renewal(self) -> Renewal | None:
+    def is_current(self, drawn: _Item) -> bool:
         """See ``BatchSource``; a graph of another class is not known to change."""
-        return Renewal(self._is_outdated, self._sample_again) if self._may_change else None
+        return not self._may_change or drawn.mark is structure_mark(self._graph)
 
-    def _is_outdated(self, drawn: _Item) -> bool:
-        return self._may_change and drawn.mark is not structure_mark(self._graph)
-
-    def _sample_again(self, drawn: _Item, recorder: EpochRecorder) -> Sampled:
+    def again(self, drawn: _Item, recorder: EpochRecorder) -> Sampled:
+        """See ``BatchSource``; the user's sampler is called again."""
         self._look()
         return self.sample(self.draw(drawn.ticket, recorder), recorder)
 
@@ -148,7 +141,7 @@ class ForeignSource:
                 item = self._sampler.sample(self._graph, seeds)
         except Exception:
             drawn = _Item(ticket, mark)
-            if not self._is_outdated(drawn):
+            if self.is_current(drawn):
                 raise
             return drawn
         waiting = []
@@ -169,7 +162,7 @@ class ForeignSource:
 
     def build(self, drawn: _Item, rows: object) -> _Item:
         """Fetch the leaves that are in the user's storages."""
-        if self._is_outdated(drawn):
+        if not self.is_current(drawn):
             return drawn
         leaves: list[Tensor] = []
 
@@ -182,9 +175,9 @@ class ForeignSource:
         item = map_leaves(drawn.item, fetched)
         return drawn._replace(item=item, leaves=Handover.here(leaves, self._accelerator))
 
-    def deliver(self, drawn: _Item, rows: Sequence[Tensor] | None, recorder: EpochRecorder) -> Any:
+    def deliver(self, drawn: _Item, rows: Sequence[Tensor], recorder: EpochRecorder) -> Any:
         """The sampler's item, with every column filled in and every leaf on the device."""
-        assert drawn.leaves is not None and rows is not None
+        assert drawn.leaves is not None
         with recorder.time("building"):
             repoint(drawn.waiting)
             drawn.leaves.arrive()
@@ -258,7 +251,7 @@ class _Sampled(NamedTuple):
     inner: Any
 
 
-class EdgeSource:
+class EdgeSource(BatchSource[Any]):
     """Batches of seed edges over our kernels, like ``EdgePredictionSampler.sample`` of DGL.
 
     They have a pair graph, a negative graph, and the blocks or subgraph of these vertices.
@@ -270,10 +263,7 @@ class EdgeSource:
     """
 
     is_pure = False
-    rereads = False
-    send = None
-    finish = None
-    build = None
+    looks_ahead = True
 
     def __init__(self, graph: Any, edge_sampler: Any, inner: NativeSource) -> None:
         self._graph = graph
@@ -298,12 +288,12 @@ class EdgeSource:
         if self._inner.structure() is not self._ends.structure:
             self._ends = self._seen()
 
-    @property
-    def renewal(self) -> Renewal:
-        """See ``BatchSource``; the user's functions are called again."""
-        return Renewal(self._inner.is_outdated, self._sample_again)
+    def is_current(self, sampled: Any) -> bool:
+        """See ``BatchSource``."""
+        return self._inner.is_current(sampled)
 
-    def _sample_again(self, sampled: Any, recorder: EpochRecorder) -> Sampled:
+    def again(self, sampled: Any, recorder: EpochRecorder) -> Sampled:
+        """See ``BatchSource``; the user's functions are called again."""
         self._look()
         return self.sample(self.draw(sampled.ticket, recorder), recorder)
 
@@ -315,7 +305,7 @@ class EdgeSource:
         try:
             return self._drawn(ticket, ends, recorder)
         except Exception:
-            if not self._inner.is_outdated(ends):
+            if self._inner.is_current(ends):
                 raise
             return Outdated(ticket)
 
@@ -348,7 +338,7 @@ class EdgeSource:
         try:
             return self._sampled(drawn, recorder)
         except Exception:
-            if not self._inner.is_outdated(drawn.ends):
+            if self._inner.is_current(drawn.ends):
                 raise
             return Sampled(Outdated(drawn.ticket))
 
@@ -404,12 +394,10 @@ class EdgeSource:
         )
         return src.to(self._graph.idtype), dst.to(self._graph.idtype)
 
-    def deliver(
-        self, sampled: _Sampled, rows: Sequence[Tensor] | None, recorder: EpochRecorder
-    ) -> Any:
+    def deliver(self, sampled: _Sampled, rows: Sequence[Tensor], recorder: EpochRecorder) -> Any:
         """DGL's ``(input_nodes, pair_graph[, negative_graph], blocks or subgraph)``."""
         with recorder.time("building"):
-            left = iter(rows or ())
+            left = iter(rows)
             input_nodes, inner = self._inner.put_together(sampled.inner, left)
             builder = sampled.structure.builder
             structures = [builder.graph_structure(pairs, sampled.nodes) for pairs in sampled.pairs]

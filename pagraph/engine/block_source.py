@@ -19,7 +19,7 @@ from ..sampling.edge_batches import EdgeBatches
 from ..sampling.fixed_shapes import Sizes, empty_of, pad_blocks
 from ..sampling.gpu.state import blocks_of, typed_blocks_of
 from .program import Arrays
-from .steps import Sampled, Send
+from .steps import BatchSource, Sampled, Send
 
 if TYPE_CHECKING:
     from ..cache.fields import FieldSet
@@ -65,7 +65,7 @@ class _Prepared(NamedTuple):
     words: Sequence[int] = ()
 
 
-class BlockSource:
+class BlockSource(BatchSource[_Batch]):
     """Samples blocks and reads the fields of their vertices, untyped (``MiniBatch``) or by type.
 
     With an accelerator, preparing enqueues work on the stream "reading"; the host waits only for
@@ -82,12 +82,6 @@ class BlockSource:
         envelope: The sizes that untyped batches are padded to; None: no padding.
     """
 
-    draw = None
-    is_pure = True
-    rereads = False
-    renewal = None
-    build = None
-    finish = None
     begin = None
 
     def __init__(
@@ -301,7 +295,7 @@ class BlockSource:
                 place[name] = next(left)
 
     def deliver(
-        self, prepared: _Prepared, rows: Sequence[Tensor] | None, recorder: EpochRecorder
+        self, prepared: _Prepared, rows: Sequence[Tensor], recorder: EpochRecorder
     ) -> _Batch:
         """The batch with its fields, for the reader's stream."""
         begin = time.perf_counter_ns()
@@ -313,7 +307,6 @@ class BlockSource:
             copied = prepared.copied
             arrays = tensors_of(batch) if copied is None else [copied]
             accelerator.hand_over(arrays, prepared.ready)
-        assert rows is not None
         self._put(batch, rows)
         sampled = prepared.sampled
         if sampled is not None and isinstance(batch, MiniBatch):

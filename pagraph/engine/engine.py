@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
@@ -35,7 +36,6 @@ from .steps import (
     Build,
     FailedBatch,
     Fetched,
-    Renewal,
     Sampled,
     Send,
     Steps,
@@ -45,7 +45,7 @@ from .steps import (
 if TYPE_CHECKING:
     from ..accelerator import Event
     from ..cache.windows import Windows
-    from ..features.field import FieldRows
+    from ..features.field import FieldRows, Read
     from ..ranking.policy import Policy
     from ..ranking.workload import Workload
     from ..sampling.fixed_shapes import Sizes
@@ -169,8 +169,9 @@ class Engine(Generic[T]):
         """
         fields = self.fields
         accelerator = self.accelerator
-        fetch: Any = _fetch_of(fields, source)
-        deliver: Any = partial(_deliver, fields, source, source.renewal, fetch)
+        make = self._maker(source)
+        fetch: Any = make.fetch
+        deliver: Any = make.deliver
         if program is not None:
             program.source = cast(ProgramSource, source)  # only such sources come with a program
             deliver = partial(_deliver_program, program, fetch, deliver)
@@ -224,13 +225,15 @@ class Engine(Generic[T]):
         recorder = self._ready_for_requests()
         ticket = Ticket(recorder.epoch, 0, key, seeds)
         drawn = ticket if source.draw is None else source.draw(ticket, recorder)
-        sampled = source.sample(drawn, recorder)
-        fetch = _fetch_of(self.fields, source)
-        fetched = fetch(sampled, recorder, None)
-        batch = _deliver(self.fields, source, source.renewal, fetch, fetched, recorder)
+        make = self._maker(source)
+        fetched = make.fetch(source.sample(drawn, recorder), recorder, None)
+        batch = make.deliver(fetched, recorder)
         if isinstance(batch, FailedBatch):
             raise batch.error
         return batch
+
+    def _maker(self, source: BatchSource[T]) -> _Maker[T]:
+        return _Maker(source, self.fields, source.send, source.build, source.repeats)
 
     def request_key(self, key: int) -> int:
         """The key of a request with a user's ``key``, a function of it and of the order's seed."""
@@ -349,94 +352,85 @@ def _prepare(
         envelope.begin()
 
 
-def _fetch_of(fields: FieldSet, source: BatchSource[Any]) -> Callable[..., Fetched]:
-    """:func:`_fetch` for the batches of a source."""
-    return partial(_fetch, fields, source.send, source.build, source.rereads, source.renewal)
+@dataclass(frozen=True, eq=False)
+class _Maker(Generic[T]):
+    """Reads the rows of sampled batches, and delivers them as the data are then.
 
+    Attributes:
+        source: Samples and builds them.
+        fields: Reads rows.
+        send, build, repeats: The source's.
+    """
 
-def _fetch(
-    fields: FieldSet,
-    send: Send | None,
-    build: Build | None,
-    rereads: bool,
-    renewal: Renewal | None,
-    sampled: Sampled,
-    recorder: EpochRecorder,
-    windows: Windows | None,
-) -> Fetched:
-    """Read the rows of a batch, and build what can be built ahead."""
-    begin = time.perf_counter_ns()
-    try:
-        if fields.accelerator is None:
-            return _fetched(fields, send, build, rereads, renewal, sampled, windows)
-        return fields.with_room(
-            partial(_fetched, fields, send, build, rereads, renewal, sampled, windows)
-        )
-    finally:
-        recorder.spent("fetching", begin)
+    source: BatchSource[T]
+    fields: FieldSet
+    send: Send | None
+    build: Build | None
+    repeats: bool
 
-
-def _fetched(
-    fields: FieldSet,
-    send: Send | None,
-    build: Build | None,
-    rereads: bool,
-    renewal: Renewal | None,
-    sampled: Sampled,
-    windows: Windows | None,
-) -> Fetched:
-    rows: Sequence[FieldRows | None]
-    if send is not None:
-        sampled = send(sampled)
-    batch, reads, after = sampled
-    try:
-        rows = fields.read_each(reads, after, windows)
-    except (MemoryError, OutOfMemory):
-        raise
-    except Exception:
-        # On delivery it is read again, or sampled again.
-        if not rereads and (renewal is None or not renewal.is_outdated(batch)):
+    def fetch(self, sampled: Sampled, recorder: EpochRecorder, windows: Windows | None) -> Fetched:
+        """Read the rows of a batch, and build what can be built ahead; in any thread."""
+        begin = time.perf_counter_ns()
+        read = self.fields.read_each
+        try:
+            if self.fields.accelerator is None:
+                return self._fetched(sampled, read, windows)
+            return self.fields.with_room(partial(self._fetched, sampled, read, windows))
+        except (MemoryError, OutOfMemory):
             raise
-        rows = [None] * len(reads)
-    if build is not None:
-        batch = build(batch, rows)
-    return Fetched(batch, sampled, rows)
+        except Exception:
+            # Of data that are being changed, or else the reader gets the same error.
+            if not self.repeats and self.source.is_current(sampled.batch):
+                raise
+            return Fetched(sampled.batch, sampled, None)
+        finally:
+            recorder.spent("fetching", begin)
 
+    def _fetched(self, sampled: Sampled, read: Callable[..., Any], argument: Any) -> Fetched:
+        if self.send is not None:
+            sampled = self.send(sampled)
+        batch, reads, after = sampled
+        rows = read(reads, after, argument)
+        if self.build is not None:
+            batch = self.build(batch, rows)
+        return Fetched(batch, sampled, rows)
 
-def _deliver(
-    fields: FieldSet,
-    source: BatchSource[T],
-    renewal: Renewal | None,
-    fetch: Callable[..., Fetched],
-    fetched: Fetched,
-    recorder: EpochRecorder,
-) -> T | FailedBatch:
-    """The finished batch, with the fields' current rows."""
-    # Before the rows, which by the ids of other edges may be out of range.
-    if renewal is not None and renewal.is_outdated(fetched.batch):
-        fetched = fetch(renewal.sample(fetched.batch, recorder), recorder, None)
-    _, reads, after = fetched.sampled
-    try:
-        rows = fields.current_each(reads, fetched.rows, after)
-    except (MemoryError, OutOfMemory):
-        raise
-    except Exception:
-        if not source.rereads:
-            raise
-        return source.deliver(fetched.batch, None, recorder)
-    tensors = [known.tensor for known in rows]
-    if fields.accelerator is None:
-        return source.deliver(fetched.batch, tensors, recorder)
-    # Rows that were read together are waited for once.
-    arriving: dict[Event, list[FieldRows]] = {}
-    for known in rows:
-        if known.ready is not None:
-            arriving.setdefault(known.ready, []).append(known)
-    for ready, together in arriving.items():
-        if together[0].begun is not None:
-            recorder.device_time("reading", together[0].begun, ready)
-        fields.accelerator.hand_over([known.tensor for known in together], ready)
-    return source.deliver(fetched.batch, tensors, recorder)
+    def again(self, fetched: Fetched, recorder: EpochRecorder) -> Fetched:
+        """A batch that is outdated or failed, made from the present data, but for rows of the same
+        ids that are current; in the reader's thread."""
+        sampled = self.source.again(fetched.batch, recorder)
+        known = {}
+        for read, rows in zip(fetched.sampled.reads, fetched.rows or (), strict=False):
+            known[read.key, id(read.ids)] = rows
+        kept = [known.get((read.key, id(read.ids))) for read in sampled.reads]
+
+        def current(reads: Sequence[Read], after: Event | None, kept: Any) -> Sequence[FieldRows]:
+            return self.fields.current_each(reads, kept, after)
+
+        return self.fields.with_room(partial(self._fetched, sampled, current, kept))
+
+    def deliver(self, fetched: Fetched, recorder: EpochRecorder) -> T | FailedBatch:
+        """The finished batch, of the data's present version."""
+        # First: by the ids of other edges, rows may be out of range.
+        if fetched.rows is None or not self.source.is_current(fetched.batch):
+            fetched = self.again(fetched, recorder)
+        batch, (_, reads, after), ahead = fetched
+        assert ahead is not None
+        rows = self.fields.current_each(reads, ahead, after)
+        tensors = [known.tensor for known in rows]
+        accelerator = self.fields.accelerator
+        if accelerator is None:
+            return self.source.deliver(batch, tensors, recorder)
+        # Rows that were read together are waited for once.
+        arriving: dict[Event, list[FieldRows]] = {}
+        for known in rows:
+            if known.ready is not None:
+                arriving.setdefault(known.ready, []).append(known)
+        for ready, together in arriving.items():
+            if together[0].begun is not None:
+                recorder.device_time("reading", together[0].begun, ready)
+            accelerator.hand_over([known.tensor for known in together], ready)
+        return self.source.deliver(batch, tensors, recorder)
 
 
 def _fetch_by_program(

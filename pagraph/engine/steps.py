@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from .program import DeviceProgram
 
 T = TypeVar("T")
-T_co = TypeVar("T_co", covariant=True)
 Build = Callable[[Any, "Sequence[FieldRows | None]"], Any]
 """Builds the delivered batch from a batch and its rows; see ``BatchSource.build``."""
 
@@ -37,11 +36,18 @@ class Sampled(NamedTuple):
 
 
 class Fetched(NamedTuple):
-    """A sampled batch with its rows; None for a field that could not be read."""
+    """A batch that was prepared: its sample with its rows.
+
+    Attributes:
+        batch: The batch, built as far as it can be.
+        sampled: Its sample.
+        rows: Its rows; None for a field that could not be read, or is read on delivery. No rows at
+            all: preparing failed, and is repeated on delivery.
+    """
 
     batch: Any
     sampled: Sampled
-    rows: Sequence[FieldRows | None]
+    rows: Sequence[FieldRows | None] | None
 
 
 class FailedBatch(NamedTuple):
@@ -54,18 +60,6 @@ class FailedBatch(NamedTuple):
     error: Exception
 
 
-class Renewal(NamedTuple):
-    """Has batches sampled again whose edges have changed meanwhile.
-
-    Attributes:
-        is_outdated: Whether the edges that a batch was sampled from have changed; in any thread.
-        sample: Samples an outdated batch from the present edges, in the reader's thread.
-    """
-
-    is_outdated: Callable[[Any], bool]
-    sample: Callable[[Any, EpochRecorder], Sampled]
-
-
 Send = Callable[[Sampled], Sampled]
 """Copies a sampled batch to an accelerator; see ``BatchSource.send``."""
 
@@ -73,8 +67,14 @@ Finish = Callable[[Fetched, "EpochRecorder"], Fetched]
 """Applies a user's functions to a batch with its rows; see ``BatchSource.finish``."""
 
 
-class BatchSource(Protocol[T_co]):
-    """Makes the batches of one kind of loader.
+class BatchSource(Generic[T]):
+    """Base of what makes the batches of one kind of loader.
+
+    A batch is a function of its ticket and of one version of the data: their structure, which
+    attributes they have, and the values of these. What is prepared in threads may be of a version
+    that the reader has changed meanwhile. So on delivery the engine asks :meth:`is_current` for
+    all but rows, and the fields for these. Outdated rows are read again; all else has the batch
+    made :meth:`again`.
 
     Must not refer to the loader: its threads would keep the loader alive.
     """
@@ -83,18 +83,22 @@ class BatchSource(Protocol[T_co]):
     def draw(self) -> Callable[[Ticket, EpochRecorder], Any] | None:
         """Serial, in-order step for code that is not thread-safe; None if ``sample`` may begin with
         the ticket."""
+        return None
 
     @property
     def is_pure(self) -> bool:
         """Whether preparing runs no user code, so that the reader's thread may do it, too."""
+        return True
 
     @property
     def looks_ahead(self) -> bool:
         """Whether several batches may be sampled before rows are read; needs ids on the CPU."""
+        return True
 
     @property
-    def rereads(self) -> bool:
-        """Whether ``deliver`` lists its reads again when one fails; else that is an error."""
+    def repeats(self) -> bool:
+        """Whether reading and building that failed may be repeated, as neither runs user code."""
+        return False
 
     @property
     def send(self) -> Send | None:
@@ -103,6 +107,7 @@ class BatchSource(Protocol[T_co]):
         Runs before rows are read, as they are read by ids on the accelerator. Repeated when the
         accelerator runs out of memory. None: nothing to copy, or it is copied later.
         """
+        return None
 
     @property
     def build(self) -> Build | None:
@@ -110,6 +115,7 @@ class BatchSource(Protocol[T_co]):
 
         Repeated when the accelerator runs out of memory.
         """
+        return None
 
     @property
     def finish(self) -> Finish | None:
@@ -117,21 +123,27 @@ class BatchSource(Protocol[T_co]):
 
         Runs in the threads. Without threads it is not called: ``deliver`` does the same.
         """
+        return None
 
     def sample(self, drawn: Any, recorder: EpochRecorder) -> Sampled:
         """Sample a batch and list its reads. Pure; called from any thread."""
+        raise NotImplementedError
 
-    @property
-    def renewal(self) -> Renewal | None:
-        """For edges that may change while batches are prepared; None: they never do."""
+    def is_current(self, batch: Any) -> bool:
+        """Whether a sampled batch, but for its rows, is of the data's present version; in any
+        thread."""
+        return True
+
+    def again(self, batch: Any, recorder: EpochRecorder) -> Sampled:
+        """Sample an outdated batch from the present data, in the reader's thread."""
+        raise NotImplementedError
 
     def deliver(
-        self, batch: Any, rows: Sequence[Tensor] | None, recorder: EpochRecorder
-    ) -> T_co | FailedBatch:
-        """The finished batch; called in order, in the reader's thread.
-
-        ``rows`` are the current rows of its reads; None if a read failed and :attr:`rereads`.
-        """
+        self, batch: Any, rows: Sequence[Tensor], recorder: EpochRecorder
+    ) -> T | FailedBatch:
+        """The finished batch with the current rows of its reads; called in order, in the reader's
+        thread."""
+        raise NotImplementedError
 
 
 @dataclass(frozen=True)
@@ -156,7 +168,7 @@ class Steps(Generic[T]):
     Args:
         sample, draw, is_pure, finish: See :class:`BatchSource`.
         fetch: Reads the rows of a sampled batch, through windows if any; in any thread.
-        deliver: The finished batch, in the reader's thread.
+        deliver: The finished batch, of the data's present version, in the reader's thread.
         windows: Called when an epoch begins; gives the reader of several batches' rows, or None
             to read batch by batch.
         on_start: Called with the worker's number in each thread.

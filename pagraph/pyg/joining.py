@@ -9,17 +9,16 @@ import copy
 import threading
 import weakref
 from collections import defaultdict
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from ..cache.fields import FieldSet
-from ..features.field import Read
+from ..features.field import FieldRows, Read
 from ..graph.fields import FieldVersion
 from ..graph.graph import NODE_TYPE
 from .frames import (
@@ -35,8 +34,6 @@ from .padding import PaddedOutput
 
 import_pyg()
 from torch_geometric.data import Data, HeteroData  # noqa: E402
-
-R = TypeVar("R")
 
 Name = tuple[Any, str]
 """Key of a store (None, a vertex type or an edge type), and name of an attribute."""
@@ -57,7 +54,6 @@ def stores_of(data: Any) -> dict[Any, Any]:
 def value_of(data: Any, name: Name) -> Any:
     """The attribute's current value; KeyError without such an attribute or store."""
     key, attribute = name
-    # Each field is looked up twice a batch, so PyG's slower calls are avoided.
     if isinstance(data, Data) and key is None:
         return data._store._mapping[attribute]
     if not isinstance(data, HeteroData):
@@ -185,31 +181,6 @@ class Levels:
                 store.__dict__["_cached_attr"] = self.known[key]
 
 
-class Arrays:
-    """Memo of tensors that share memory with NumPy arrays, so that versions can be compared."""
-
-    def __init__(self) -> None:
-        # Innermost lock, held for one dict look-up.
-        self._lock = threading.Lock()
-        self._tensors: dict[Name, tuple[Any, Tensor | None]] = {}
-
-    def tensor(self, name: Name, array: Any) -> Tensor | None:
-        """The tensor of an array, or None if torch has none for it.
-
-        It must not be written: the array may be read-only.
-        """
-        with self._lock:
-            known = self._tensors.get(name)
-            if known is None or known[0] is not array:
-                known = self._tensors[name] = array, _as_tensor(array)
-            return known[1]
-
-    def keep(self, names: Collection[Name]) -> None:
-        """Drop all others."""
-        with self._lock:
-            self._tensors = {name: known for name, known in self._tensors.items() if name in names}
-
-
 class _Alias:
     """Writeable alias of an array: torch has no read-only tensors, and warns of them."""
 
@@ -229,13 +200,13 @@ def _as_tensor(array: Any) -> Tensor | None:
         return None
 
 
-def plain_rows(name: Name, value: Any, arrays: Arrays | None) -> Tensor | None:
+def plain_rows(value: Any) -> Tensor | None:
     """The attribute as a dense CPU tensor without gradient that counts its writes, or None.
 
-    NumPy arrays need ``arrays``.
+    That of an array shares its memory. It must not be written: the array may be read-only.
     """
     if isinstance(value, np.ndarray):
-        return arrays.tensor(name, value) if arrays is not None and value.ndim else None
+        return _as_tensor(value) if value.ndim else None
     is_plain = (
         type(value) in (Tensor, torch.nn.Parameter)
         and value.layout == torch.strided
@@ -292,15 +263,6 @@ def _frame_version(frame: Any, read: Sequence[Any] = ()) -> _FrameVersion | None
     return None if None in versions else _FrameVersion(read, columns, versions)
 
 
-class _Wanted(NamedTuple):
-    """An attribute that is read as a field: its values, the wanted vertices and their version."""
-
-    name: Name | PartName
-    values: Tensor
-    nodes: Tensor
-    written: Any
-
-
 @dataclass(frozen=True, eq=False)
 class Reading:
     """What is read of the data for a batch.
@@ -309,16 +271,18 @@ class Reading:
         data: A private copy of the user's data; a pair of stores itself.
         stores: The copy's stores by key; empty for a pair of stores.
         levels: Levels of its attributes; None for a pair of stores, or if nothing was read.
-        wanted: Attributes that are read as fields.
+        names: Attributes that are read as fields.
         reads: Their reads, in the same order.
+        written: Versions of the vertices of each read; None if unknown.
         versions: Versions of those that PyG will select; None if changes cannot be detected.
     """
 
     data: Any
     stores: Mapping[Any, Any] = field(default_factory=dict)
     levels: Levels | None = None
-    wanted: Sequence[_Wanted] = ()
+    names: Sequence[Name | PartName] = ()
     reads: Sequence[Read] = ()
+    written: Sequence[Any] = ()
     versions: dict[Name, Any] = field(default_factory=dict)
 
 
@@ -346,9 +310,7 @@ class Joiner:
         self._view = view
         self._fields = fields
         self._make = make
-        self._arrays = Arrays()
-        self._labels: dict[Name, str] = {}
-        self._parts: dict[PartName, _PartSource] = {}
+        self._sources: dict[Name | PartName, _Source] = {}
         self.keys: list[Hashable] = []
         # Replaced as a whole, without a lock: threads that find changed attributes concurrently
         # classify the same ones, and each uses its own result.
@@ -371,8 +333,7 @@ class Joiner:
         if any(name not in levels.by_edge for name in levels.selected):
             return True
         names = [*levels.fields, *levels.by_edge]
-        values = [(name, value_of(self._view.data, name)) for name in names]
-        return any(plain_rows(name, value, self._arrays) is None for name, value in values)
+        return any(plain_rows(value_of(self._view.data, name)) is None for name in names)
 
     @property
     def selects_edges(self) -> bool:
@@ -387,13 +348,14 @@ class Joiner:
         copied = copy.copy(data)
         levels = self._levels_of(data, copied, stores_of(copied))
         for name in levels.fields:
-            if plain_rows(name, value_of(data, name), self._arrays) is not None:
-                self.keys.append(self._add(name))
+            source = _Source(self._view, name)
+            if source.rows_of(value_of(data, name)) is not None:
+                self.keys.append(self._add(source).key)
         for name in levels.frames:
             for part, values in dense_parts(value_of(data, name)):
-                source = self._add_part((*name, part_name(part)), part)
-                if source.part == part and source.can_read(values):
-                    self.keys.append((*name, part_name(part)))
+                source = self._part((*name, part_name(part)), part)
+                if source.part == part and source.rows_of(values) is not None:
+                    self.keys.append(source.key)
 
     def plan(self, output: Any, hop_ends: Mapping[str, list[int]]) -> Reading:
         """What to read for a sampler's output.
@@ -413,8 +375,9 @@ class Joiner:
             # The version of a frame depends on the parts that are read.
             if name not in levels.frames:
                 versions[name] = version_of(stores[name[0]]._mapping[name[1]])
-        wanted: list[_Wanted] = []
+        names: list[Name | PartName] = []
         reads: list[Read] = []
+        writes: list[Any] = []
         # All attributes of a type are read for the same vertices.
         of_type: dict[Any, tuple[Tensor | None, Any, Sequence[int] | None]] = {}
         for name in levels.fields:
@@ -423,14 +386,21 @@ class Joiner:
                 of_type[key] = self._vertices_of(output, key, hop_ends)
             nodes, written, bounds = of_type[key]
             value = stores[key]._mapping[attribute]
-            values = plain_rows(name, value, self._arrays)
+            source = self._sources.get(name) or _Source(self._view, name)
+            # As `rows_of` has it, without the call.
+            known, array = source.found
+            values = value if array is None else array
+            if known() is not value or values.requires_grad:
+                values = source.rows_of(value)
             if nodes is None or values is None:  # PyG selects it
                 versions[name] = version_of(value)
                 continue
-            label = self._labels.get(name) or self._add(name)
-            wanted.append(_Wanted(name, values, nodes, written))
+            if name not in self._sources:
+                self._add(source)
+            names.append(name)
+            writes.append(written)
             padding = output.padding(attribute) if isinstance(output, PaddedOutput) else None
-            reads.append(Read(label, nodes, bounds, padding, None, values))
+            reads.append(Read(source.key, nodes, bounds, padding, None, values))
         if levels.frames and isinstance(output, PaddedOutput):
             raise ValueError(
                 "shapes='fixed' needs attributes that are tensors, got the TensorFrame "
@@ -445,40 +415,41 @@ class Joiner:
             for part, values in dense_parts(frame):
                 # As `part_name` has it, without the call.
                 name_of_part = key, attribute, getattr(part, "_value_", part)
-                source = self._parts.get(name_of_part) or self._add_part(name_of_part, part)
+                source = self._part(name_of_part, part)
                 # Two parts of one name would be one field.
                 if nodes is None or source.part != part:
                     continue
-                is_known = values is source.known() and not values.requires_grad
-                if not is_known and not source.can_read(values):
+                is_known = values is source.found[0]() and not values.requires_grad
+                if not is_known and source.rows_of(values) is None:
                     continue
-                wanted.append(_Wanted(name_of_part, values, nodes, written))
+                names.append(name_of_part)
+                writes.append(written)
                 reads.append(Read(name_of_part, nodes, bounds, None, None, values))
                 read.append(part)
             versions[key, attribute] = _frame_version(frame, read)
-        return Reading(copied, stores, levels, wanted, reads, versions)
+        return Reading(copied, stores, levels, names, reads, writes, versions)
 
     @staticmethod
-    def still_right(earlier: Reading, rows: Sequence[R], reading: Reading) -> dict[int, R]:
-        """Rows of an earlier reading for the same vertices, by position in ``reading``."""
-        known = {
-            wanted.name: (wanted, tensor)
-            for wanted, tensor in zip(earlier.wanted, rows, strict=True)
-        }
-        right = {}
-        for place, (name, _, nodes, written) in enumerate(reading.wanted):
-            before, tensor = known.get(name, (None, None))
+    def kept(
+        earlier: Reading, rows: Sequence[FieldRows | None], reading: Reading
+    ) -> list[FieldRows | None]:
+        """Rows of an earlier reading for those vertices of ``reading`` that are the same."""
+        known = {}
+        for read, written, row in zip(earlier.reads, earlier.written, rows, strict=True):
+            known[read.key] = read.ids, written, row
+        kept = []
+        for read, written in zip(reading.reads, reading.written, strict=True):
+            ids, before, row = known.get(read.key, (None, None, None))
             # A transform of the sampler's output may have replaced or written the vertices.
-            if before is None or tensor is None or written is None:
-                continue
-            if before.nodes is nodes and before.written == written:
-                right[place] = tensor
-        return right
+            is_same = ids is read.ids and written is not None and before == written
+            kept.append(row if is_same else None)
+        return kept
 
-    def join(self, output: Any, reading: Reading, rows: Sequence[Tensor]) -> Any:
+    def join(self, output: Any, reading: Reading, rows: Sequence[Tensor | None]) -> Any:
         """The batch from a reading and its rows, before the user's transforms.
 
-        A reading can be joined once, since its data becomes the batch.
+        A reading can be joined once, since its data becomes the batch. Attributes without rows
+        are left as they are.
         """
         # `copy.copy` takes 3 us longer.
         view = object.__new__(type(self._view))
@@ -490,9 +461,11 @@ class Joiner:
                 return self._make(view, output, reading, {})
         known: dict[Name, Tensor] = {}
         of_frames: dict[Name, dict[str, tuple[Any, Tensor]]] = defaultdict(dict)
-        for (name, _, _, _), tensor in zip(reading.wanted, rows, strict=True):
+        for name, tensor in zip(reading.names, rows, strict=True):
+            if tensor is None:
+                continue
             if len(name) == 3:
-                of_frames[name[:2]][name[2]] = self._parts[name].part, tensor
+                of_frames[name[:2]][name[2]] = self._sources[name].part, tensor
             else:
                 known[name] = tensor
         for (key, attribute), of_frame in of_frames.items():
@@ -514,7 +487,10 @@ class Joiner:
         return batch
 
     def is_current(self, reading: Reading) -> bool:
-        """Whether the data has the same attributes, with the same values if PyG selects them."""
+        """Whether the data has the same attributes, with the same values if PyG selects them.
+
+        Values whose changes cannot be detected are selected on delivery.
+        """
         data = self._view.data
         if reading.levels is None:
             return data is reading.data
@@ -526,7 +502,7 @@ class Joiner:
             if isinstance(version, _FrameVersion):
                 if version != _frame_version(value, version.read):
                     return False
-            elif version is None or version != version_of(value):
+            elif version is not None and version != version_of(value):
                 return False
         return True
 
@@ -536,7 +512,9 @@ class Joiner:
         if levels is None or not levels.attributes.are_those_of(data, stores):
             attributes = Attributes(data, stores)
             levels = self._levels = Levels.of(attributes, copied, stores, levels)
-            self._arrays.keep(levels.fields)
+            for name, source in self._sources.items():
+                if name not in levels.fields:
+                    source.found = _nothing, None  # lets go of an array
         return levels
 
     def _vertices_of(
@@ -562,86 +540,87 @@ class Joiner:
         written = None if nodes.is_inference() else (nodes._version, nodes.data_ptr())
         return nodes, written, bounds
 
-    def _add(self, name: Name) -> str:
-        """Make the attribute a field; returns its key."""
-        label = _label(name)
-        if name not in self._labels:
-            source = partial(_present, self._view, self._arrays, name)
-            self._fields.add_source(label, source, row_type=name[0] or NODE_TYPE)
-            self._labels[name] = label  # last: other threads use what they find here
-        return label
+    def _part(self, name: PartName, part: Any) -> _Source:
+        """The field of a part of a ``TensorFrame``; of another part if two have one name."""
+        return self._sources.get(name) or self._add(_Source(self._view, name, part))
 
-    def _add_part(self, name: PartName, part: Any) -> _PartSource:
-        """Make a part of a ``TensorFrame`` a field, if it is none; its key is the name, which no
-        other attribute can have."""
-        source = self._parts.get(name)
-        if source is None:
-            key, attribute, called = name
-            label = f"{_label((key, attribute))}.{called}"
-            source = _PartSource(self._view, name, part)
-            self._fields.add_source(name, source, row_type=key or NODE_TYPE, label=label)
-            self._parts[name] = source
+    def _add(self, source: _Source) -> _Source:
+        """Make an attribute, or a part of one, a field."""
+        row_type = source.name[0] or NODE_TYPE
+        self._fields.add_source(source.key, source, row_type=row_type, label=source.label)
+        self._sources[source.name] = source  # last: other threads use what they find here
         return source
 
 
-def _label(name: Name) -> str:
-    """Name of an attribute in the statistics: ``x``, ``paper/x``."""
-    return name[1] if name[0] is None else f"{name[0]}/{name[1]}"
+def _nothing() -> None:
+    return None
 
 
-def _present(view: Any, arrays: Arrays, name: Name) -> Tensor:
-    """The current attribute.
+class _Source:
+    """Gives the current tensor of a vertex attribute, or of a part of a ``TensorFrame``.
 
-    Not a method: a reference cycle would keep caches alive until garbage collection.
+    A batch looks each up twice, so what was checked is remembered. It holds no joiner: a reference
+    cycle would keep caches alive until garbage collection.
+
+    Args:
+        view: The loader's.
+        name: The attribute, or its part.
+        part: PyTorch Frame's semantic type of the part.
+
+    Attributes:
+        key: Key of the field. Of a part it is the name, which no other attribute can have.
+        label: Its name in the statistics: ``x``, ``paper/x``, ``paper/tf.numerical``.
+        found: A reference to what was found to be plain last, and its tensor if it is an array.
     """
-    rows = plain_rows(name, value_of(view.data, name), arrays)
-    if rows is None:
-        raise KeyError(name)
-    return rows
 
-
-class _PartSource:
-    """The current part of a ``TensorFrame``; see :func:`_present`.
-
-    A batch looks up each part of each type twice, so the tensor that was checked is remembered.
-    """
-
-    def __init__(self, view: Any, name: PartName, part: Any) -> None:
-        self._view = view
-        self._name = name
+    def __init__(self, view: Any, name: Name | PartName, part: Any = None) -> None:
+        key, attribute, *of_part = name
+        owned = attribute if key is None else f"{key}/{attribute}"
+        self.label: str = ".".join([owned, *of_part])
+        self.key: Hashable = name if of_part else self.label
+        self.name = name
         self.part = part
-        # Gives the tensor that was found plain.
-        self.known: Callable[[], Tensor | None] = lambda: None
+        self._view = view
+        self.found: tuple[Callable[[], Any], Tensor | None] = (_nothing, None)
 
-    def can_read(self, values: Tensor) -> bool:
-        """Whether fields can read a part's tensor."""
-        if values is self.known():
-            return not values.requires_grad
-        if plain_rows(self._name[:2], values, None) is None:
-            return False
-        self.known = weakref.ref(values)
-        return True
+    def rows_of(self, value: Any) -> Tensor | None:
+        """The value as :func:`plain_rows` has it, of an array always the same tensor, so that
+        versions can be compared."""
+        known, rows = self.found
+        if rows is None or known() is not value:
+            rows = plain_rows(value)
+            if rows is not None:
+                self.found = weakref.ref(value), None if rows is value else rows
+        return rows
 
     def __call__(self) -> Tensor:
-        key, attribute, _ = self._name
+        key = self.name[0]
         data = self._view.data
         try:
-            # `value_of` and `dense_part` inlined.
             store = data._store if key is None else data._node_store_dict[key]
-            frame = store._mapping[attribute]
-            features = frame.feat_dict.get(self.part)
-            known = self.known()
-            if known is not None and known is features and not known.requires_grad:
-                count = getattr(frame, "_num_rows", None)
-                if count is None:
-                    # As `len(frame)` has it, without four calls of PyTorch Frame's and torch's.
-                    first = next(iter(frame.feat_dict.values()))
-                    count = first.shape[0] if type(first) is Tensor else len(frame)
-                if known.shape[0] == count:
-                    return known
         except AttributeError:
-            frame = value_of(data, (key, attribute))
-        values = dense_part(frame, self.part)
-        if values is None or not self.can_read(values):
-            raise KeyError(self._name)
-        return values
+            raise KeyError(self.name) from None
+        value: Any = store._mapping[self.name[1]]
+        known, array = self.found
+        before = known()
+        rows: Any
+        if self.part is None:
+            if before is value:
+                rows = value if array is None else array
+                if not rows.requires_grad:
+                    return rows  # type: ignore[no-any-return]
+        else:
+            features: Any = getattr(value, "feat_dict", {}).get(self.part)
+            if before is not None and before is features and not features.requires_grad:
+                count = getattr(value, "_num_rows", None)
+                if count is None:
+                    # As `len` has it, without four calls of PyTorch Frame's and torch's.
+                    first = next(iter(value.feat_dict.values()))
+                    count = first.shape[0] if type(first) is Tensor else len(value)
+                if features.shape[0] == count:
+                    return features  # type: ignore[no-any-return]
+            value = dense_part(value, self.part)
+        rows = None if value is None else self.rows_of(value)
+        if rows is None:
+            raise KeyError(self.name)
+        return rows  # type: ignore[no-any-return]

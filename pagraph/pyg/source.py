@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import operator
 import time
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -14,7 +16,7 @@ from torch import Tensor
 from ..accelerator import Accelerator, Handover, OutOfMemory, StagingRing
 from ..engine.program import Arrays
 from ..engine.recording import Wanted
-from ..engine.steps import FailedBatch, Fetched, Finish, Sampled
+from ..engine.steps import BatchSource, FailedBatch, Fetched, Finish, Sampled
 from ..graph.graph import NODE_TYPE
 from ..sampling.gpu.state import subgraph_of, typed_subgraph_of
 from ..sampling.sampler import seeds_by_type
@@ -44,16 +46,13 @@ class _Transformed(NamedTuple):
     """A batch that the loader's transforms have processed ahead of the reader.
 
     Attributes:
-        of_output, of_batch: ``transform_sampler_output`` and ``transform``.
-        batch: The result of ``transform``.
-        error: The error that one of them raised instead.
-        seeds: A copy of the ticket's seeds, since the transforms may write ``input_id``.
+        function: The loader's ``transform``.
+        batch: Its result.
+        error: The error that it or ``transform_sampler_output`` raised instead.
         written: Versions of the sampler's output before ``transform``, which may write it.
     """
 
-    of_output: Callable[[Any], Any] | None
-    of_batch: Callable[[Any], Any] | None
-    seeds: Tensor
+    function: Callable[[Any], Any] | None
     batch: Any = None
     error: Exception | None = None
     written: Sequence[object] = ()
@@ -81,7 +80,7 @@ class _Prepared(NamedTuple):
     hop_ends: Mapping[str, list[int]]
     reading: Reading | None = None
     batch: Any = None
-    rows: Sequence[Tensor] = ()
+    rows: Sequence[FieldRows | None] = ()
     sent: Sent | None = None
     called: Callable[[Any], Any] | None = None
     transformed: _Transformed | None = None
@@ -208,7 +207,7 @@ def _is_plain(tensor: Any) -> bool:
     )
 
 
-class SubgraphSource:
+class SubgraphSource(BatchSource[Any]):
     """Samples subgraphs, by our sampler or a user's own, and joins them with the data's attributes.
 
     Args:
@@ -257,9 +256,6 @@ class SubgraphSource:
             nullcontext() if self._is_ours else lock_of(view.sampler)
         )
 
-    rereads = True
-    renewal = None
-    send = None
     outputs = ()
 
     @property
@@ -276,6 +272,11 @@ class SubgraphSource:
     def is_pure(self) -> bool:
         """See ``BatchSource``; False for stores, which are user code."""
         return self._is_ours and not self._joiner.is_remote
+
+    @property
+    def repeats(self) -> bool:
+        """See ``BatchSource``; a user's stores are read only once, even if they raise."""
+        return not self._joiner.is_remote
 
     @property
     def draw(self) -> Callable[[Ticket, EpochRecorder], Any] | None:
@@ -313,18 +314,22 @@ class SubgraphSource:
                 output, hop_ends = self._sampled(drawn.seeds, drawn.key)
             finally:
                 recorder.spent("sampling", begin)
-            ticket = drawn
+            prepared = _Prepared(drawn, output, hop_ends)
         else:
             output, ticket = drawn
-            hop_ends = {}
+            prepared = _Prepared(ticket, output, {})
         try:
-            reading = self._joiner.plan(output, hop_ends)
+            return self._planned(prepared)
         except MemoryError:
             raise
         except Exception:
-            # The user may be about to set an attribute. Otherwise `deliver` raises the same error.
-            return Sampled(_Prepared(ticket, output, hop_ends))
-        return Sampled(_Prepared(ticket, output, hop_ends, reading), reading.reads)
+            # The user may be about to set an attribute. Otherwise `again` raises the same error.
+            return Sampled(prepared)
+
+    def _planned(self, prepared: _Prepared) -> Sampled:
+        """The batch with its reads."""
+        reading = self._joiner.plan(prepared.output, prepared.hop_ends)
+        return Sampled(prepared._replace(reading=reading), reading.reads, prepared.ready)
 
     def _sampled_there(
         self, sampler: DeviceSampler, ticket: Ticket, recorder: EpochRecorder
@@ -464,9 +469,7 @@ class SubgraphSource:
         if view.transform is None:
             return batch
         try:
-            return self._transformed(
-                view.transform, batch, _Prepared(ticket, output, subgraph.hop_ends), recorder
-            )
+            return self._transformed(view.transform, batch, ticket, recorder)
         except _OwnError as failure:
             return FailedBatch(_cause(failure))
 
@@ -475,167 +478,220 @@ class SubgraphSource:
         return prepared.words
 
     def build(self, prepared: _Prepared, rows: Sequence[FieldRows | None]) -> _Prepared:
-        """Join the batch ahead, unless a transform of the sampler's output comes first."""
+        """Join the batch ahead, unless a transform of the sampler's output comes first.
+
+        An attribute without rows stays whole until ``deliver`` puts its rows in its place.
+        """
         reading = prepared.reading
-        if reading is None or self._view.transform_sampler_output is not prepared.called:
+        if reading is None:
             return prepared
+        if self._view.transform_sampler_output is not prepared.called:
+            return prepared._replace(rows=rows)
         if reading.levels is None and not self._calls_ahead:
             return prepared
         # If changes cannot be detected (some require gradients), the reader joins.
-        if None in rows or None in reading.versions.values():
+        if None in reading.versions.values() or (self._pins and None in rows):
             return prepared
-        tensors = [known.tensor for known in rows if known is not None]
+        tensors = [None if known is None else known.tensor for known in rows]
         stream: AbstractContextManager[object] = nullcontext()
         if prepared.ready is not None and self._device_sampler is not None:
             # The stream that sampled, so that this work is ordered after it.
             stream = self._device_sampler.stream.use()
-        try:
-            with stream:
-                batch = self._join(prepared.output, reading, tensors)
-                sent = None
-                if self._sender is not None:
-                    there = []
-                    if prepared.ready is not None:
-                        there = _sampled_parts(batch, prepared.output.batch is not None)
-                    sent = self._sender.send(batch, tensors, there)
-        except (MemoryError, OutOfMemory):
-            raise
-        except Exception:
-            if reading.levels is None:  # a user's stores are read only once, even if they raise
-                raise
-            return prepared  # as in `sample`
-        return prepared._replace(batch=batch, rows=tensors, sent=sent)
+        with stream:
+            batch = self._joiner.join(prepared.output, reading, tensors)
+            if self._pins:
+                batch = batch.apply(_pinned)
+            sent = None
+            if self._sender is not None:
+                there = []
+                if prepared.ready is not None:
+                    there = _sampled_parts(batch, prepared.output.batch is not None)
+                put: list[Any] = [
+                    read.values if tensor is None else tensor
+                    for read, tensor in zip(reading.reads, tensors, strict=True)
+                ]
+                sent = self._sender.send(batch, put, there)
+        return prepared._replace(batch=batch, rows=rows, sent=sent)
+
+    def is_current(self, prepared: _Prepared) -> bool:
+        """See ``BatchSource``; of a batch that was transformed ahead also the rows, as the
+        transform may have written the ids that they would be read by again."""
+        view = self._view
+        reading = prepared.reading
+        done = prepared.transformed
+        if reading is None:
+            return done is not None and done.error is not None
+        if prepared.called is not view.transform_sampler_output:
+            return prepared.called is None  # then `deliver` calls it
+        if done is None:
+            return self._joiner.is_current(reading)
+        if done.function is not view.transform:
+            return False
+        if done.error is not None:
+            return True
+        is_current = self._joiner.is_current(reading)
+        if is_current and not self._fields.outdated(reading.reads, prepared.rows):
+            return True
+        # A user's sampler cannot sample again, so keep the batch if the sample was overwritten.
+        return not self._is_ours and done.written != _versions(prepared.output)
+
+    def again(self, prepared: _Prepared, recorder: EpochRecorder) -> Sampled:
+        """See ``BatchSource``: from its sample, or from its ticket if transforms may have written
+        that; always from the sample of a user's own sampler."""
+        function = prepared.called
+        done = prepared.transformed
+        is_intact = done is None or done.written == _versions(prepared.output)
+        if function is not None and function is not self._view.transform_sampler_output:
+            is_intact = False
+        ticket = prepared.ticket
+        if self._is_ours and not is_intact:
+            return self._planned(_Prepared(ticket, *self._sampled(ticket.seeds, ticket.key)))
+        prepared = self._handed_over(prepared)
+        return self._planned(_Prepared(ticket, prepared.output, prepared.hop_ends, called=function))
 
     def _transform_ahead(self, fetched: Fetched, recorder: EpochRecorder) -> Fetched:
         """Call the loader's transforms on a batch, unless it cannot be joined yet."""
         prepared, sampled, rows = fetched
-        of_output = self._view.transform_sampler_output
-        transform = self._view.transform
-        seeds = prepared.ticket.seeds.clone()
-        done = _Transformed(of_output, transform, seeds)
+        view = self._view
+        of_output = view.transform_sampler_output
+        if rows is None or (prepared.batch is None and of_output is prepared.called):
+            return fetched
+        # The transforms may write `input_id`, which has the memory of the seeds.
+        ticket = replace(prepared.ticket, seeds=prepared.ticket.seeds.clone())
+        prepared = prepared._replace(ticket=ticket)
+        done = _Transformed(view.transform)
         try:
             if of_output is not prepared.called:
-                prepared = self._called(prepared, of_output, recorder)
+                before = prepared.reading
+                prepared = prepared._replace(called=of_output)
+                output = self._transformed(of_output, prepared.output, ticket, recorder, place=0)
+                prepared = prepared._replace(output=output, reading=None)
                 begin = time.perf_counter_ns()
-                prepared, sampled, rows = self._joined_ahead(prepared, rows)
+                prepared, rows = self._read(prepared, before, rows)
+                prepared = self.build(prepared, rows)
                 recorder.spent("building", begin)
-            if prepared.batch is None:
+            assert prepared.reading is not None
+            sampled = Sampled(prepared, prepared.reading.reads)
+            if prepared.batch is None or None in rows:
                 return Fetched(prepared, sampled, rows)
-            batch = prepared.batch
             done = done._replace(written=_versions(prepared.output))
-            if transform is not None:
-                batch = self._transformed(transform, batch, prepared, recorder)
+            batch = prepared.batch
+            if view.transform is not None:
+                batch = self._transformed(view.transform, batch, ticket, recorder)
             done = done._replace(batch=batch)
         except _OwnError as failure:
             # Not stored in a local: its traceback refers to this frame, and the cycle would keep
             # both until garbage collection.
-            return Fetched(_failed(prepared, done, failure), sampled, rows)
-        # Drop the batch before the transform, which may have written to it.
-        return Fetched(prepared._replace(batch=None, transformed=done), sampled, rows)
-
-    def _joined_ahead(
-        self, prepared: _Prepared, rows: Sequence[FieldRows | None]
-    ) -> tuple[_Prepared, Sampled, Sequence[FieldRows | None]]:
-        """Join a batch whose sampler's output was transformed; reads only rows that changed."""
-        try:
-            reading = self._joiner.plan(prepared.output, prepared.hop_ends)
-            known: dict[int, FieldRows | None] = {}
-            if prepared.reading is not None:
-                known = self._joiner.still_right(prepared.reading, rows, reading)
-            known_rows = [known.get(place) for place in range(len(reading.reads))]
-            found = self._fields.current_each(reading.reads, known_rows)
-        except MemoryError:
+            done = done._replace(error=_cause(failure))
+        except (MemoryError, OutOfMemory):
             raise
-        except Exception:  # as in `sample`
-            return prepared._replace(reading=None), Sampled(None), ()
-        prepared = self.build(prepared._replace(reading=reading), found)
-        return prepared, Sampled(None, reading.reads), found
+        except Exception:
+            if not self.repeats:
+                raise
+            return Fetched(prepared, sampled, None)
+        # Without the batch before the transform, which may have written to it.
+        prepared = prepared._replace(batch=None, transformed=done)
+        return Fetched(prepared, Sampled(prepared), ())
 
-    def _called(
-        self, prepared: _Prepared, function: Callable[[Any], Any] | None, recorder: EpochRecorder
-    ) -> _Prepared:
-        """The batch with ``function`` applied to the sampler's output, not joined."""
-        if prepared.called is not None:
-            prepared = self._sampled_again(prepared, prepared.ticket.seeds)
-        output = prepared.output
-        if function is not None:
-            output = self._transformed(function, output, prepared, recorder, place=0)
-        return prepared._replace(output=output, called=function, batch=None)
+    def _read(
+        self, prepared: _Prepared, before: Reading | None, rows: Sequence[FieldRows | None]
+    ) -> tuple[_Prepared, Sequence[FieldRows]]:
+        """What is read for a sampler's output that was transformed, and its rows; those of before
+        are kept if the vertices are the same."""
+        reading = self._joiner.plan(prepared.output, prepared.hop_ends)
+        kept: Sequence[FieldRows | None] = [None] * len(reading.reads)
+        if before is not None:
+            kept = self._joiner.kept(before, rows, reading)
+        found = self._fields.current_each(reading.reads, kept)
+        return prepared._replace(reading=reading), found
 
     def _transformed(
         self,
-        function: Callable[[Any], Any],
+        function: Callable[[Any], Any] | None,
         value: Any,
-        prepared: _Prepared,
+        ticket: Ticket,
         recorder: EpochRecorder,
         place: int = 1,
     ) -> Any:
-        """The result of a loader's transform; _OwnError if it raises."""
+        """The result of a loader's transform, or the value without one; _OwnError if it raises."""
+        if function is None:
+            return value
         begin = time.perf_counter_ns()
         try:
-            return transforms.call(function, value, self._view, prepared.ticket.key, place)
+            return transforms.call(function, value, self._view, ticket.key, place)
         except Exception as error:
             raise _OwnError from error
         finally:
             recorder.spent("transform", begin)
 
-    def _join(self, output: Any, reading: Reading, rows: Sequence[Tensor]) -> Any:
-        batch = self._joiner.join(output, reading, rows)
-        return batch.apply(_pinned) if self._pins else batch
-
-    def deliver(
-        self, prepared: _Prepared, rows: Sequence[Tensor] | None, recorder: EpochRecorder
-    ) -> Any:
+    def deliver(self, prepared: _Prepared, rows: Sequence[Tensor], recorder: EpochRecorder) -> Any:
         """The batch with the data's current attributes, on its device, transformed."""
         view = self._view
+        ticket = prepared.ticket
         done = prepared.transformed
         try:
-            if done is not None and self._stands(prepared, done, rows):
+            if done is not None:
                 if done.error is not None:
                     return FailedBatch(done.error)
                 batch = done.batch
             else:
-                if done is not None:
-                    # The transform may have written to the rows.
-                    prepared = self._before(prepared, done)
-                    rows = None
-                if view.transform_sampler_output is not prepared.called:
+                function = view.transform_sampler_output
+                if function is not prepared.called:
                     # Before the transform, which may return anything.
                     prepared = self._handed_over(prepared)
-                    prepared = self._called(prepared, view.transform_sampler_output, recorder)
+                    output = self._transformed(function, prepared.output, ticket, recorder, place=0)
+                    before = prepared.reading
+                    prepared = prepared._replace(output=output, called=function, batch=None)
+                    prepared, found = self._read(prepared, before, prepared.rows)
+                    rows = [known.arrive() for known in found]
                 begin = time.perf_counter_ns()
-                is_there = False
                 try:
-                    if self._is_current(prepared, rows):
-                        batch = prepared.batch
-                        if prepared.sent is not None:
-                            sent, is_there = prepared.sent
-                            sent.arrive()
-                            recorder.device_time("copying", sent.begun, sent.ready)
-                    else:
-                        prepared = self._handed_over(prepared)
-                        batch = self._fields.with_room(partial(self._joined_now, prepared, rows))
-                    if (device := self._device) is not None and not is_there:
-                        move = partial(batch.to, device, non_blocking=device.type != "cpu")
-                        batch = self._fields.with_room(move)
+                    batch = self._on_device(prepared, rows, recorder)
                 finally:
                     recorder.spent("building", begin)
                 if view.transform is not None:
-                    batch = self._transformed(view.transform, batch, prepared, recorder)
+                    batch = self._transformed(view.transform, batch, ticket, recorder)
         except _OwnError as failure:
             return FailedBatch(_cause(failure))
         output = prepared.output
-        edges: Any = output.row
-        nodes: Any = output.node
+        of_batch: list[Any] = [output.row, output.node]
         if isinstance(output, PaddedOutput):
             assert self._envelope is not None
-            nodes = output.sampled_nodes
-            edges = range(sum(output.sampled.edges))
+            of_batch = [range(sum(output.sampled.edges)), output.sampled_nodes]
             self._envelope.delivered(output.sampled, output.number, recorder)
-        recorder.delivered(
-            seeds=len(prepared.ticket.seeds), edges=_total(edges), input_nodes=_total(nodes)
-        )
+        edges, nodes = [
+            sum(map(len, ids.values())) if isinstance(ids, Mapping) else len(ids)
+            for ids in of_batch
+        ]
+        recorder.delivered(seeds=len(ticket.seeds), edges=edges, input_nodes=nodes)
         return batch
+
+    def _on_device(
+        self, prepared: _Prepared, rows: Sequence[Tensor], recorder: EpochRecorder
+    ) -> Any:
+        """The batch with its current rows, where it is delivered."""
+        batch = prepared.batch
+        is_there = False
+        before = [None if known is None else known.tensor for known in prepared.rows]
+        is_current = all(map(operator.is_, before, rows))
+        if batch is not None and (is_current or _has_put(batch, prepared, rows)):
+            if prepared.sent is not None:
+                sent, is_there = prepared.sent
+                sent.arrive()
+                recorder.device_time("copying", sent.begun, sent.ready)
+        else:
+            prepared = self._handed_over(prepared)
+            batch = self._fields.with_room(partial(self._joined_now, prepared, rows))
+        if (device := self._device) is not None and not is_there:
+            move = partial(batch.to, device, non_blocking=device.type != "cpu")
+            batch = self._fields.with_room(move)
+        return batch
+
+    def _joined_now(self, prepared: _Prepared, rows: Sequence[Tensor]) -> Any:
+        # A reading is joined once, and this may be repeated.
+        reading = self._joiner.plan(prepared.output, prepared.hop_ends)
+        batch = self._joiner.join(prepared.output, reading, rows)
+        return batch.apply(_pinned) if self._pins else batch
 
     def _handed_over(self, prepared: _Prepared) -> _Prepared:
         """The batch, after making the reader's stream wait for a device's sample."""
@@ -651,35 +707,6 @@ class SubgraphSource:
         accelerator.hand_over(arrays, prepared.ready)
         return prepared._replace(ready=None)
 
-    def _stands(
-        self, prepared: _Prepared, done: _Transformed, rows: Sequence[Tensor] | None
-    ) -> bool:
-        """Whether the batch that was transformed ahead is still right."""
-        view = self._view
-        if (
-            done.of_output is not view.transform_sampler_output
-            or done.of_batch is not view.transform
-        ):
-            return False
-        if done.error is not None or self._is_current(prepared, rows):
-            return True
-        # A user's sampler cannot sample again, so keep the batch if the sample was overwritten.
-        return not self._is_ours and done.written != _versions(prepared.output)
-
-    def _before(self, prepared: _Prepared, done: _Transformed) -> _Prepared:
-        """The batch before its transform, which may have written to the sampler's output."""
-        is_same = done.of_output is self._view.transform_sampler_output
-        if is_same and done.written == _versions(prepared.output):
-            return prepared._replace(transformed=None)
-        return self._sampled_again(prepared, done.seeds)
-
-    def _sampled_again(self, prepared: _Prepared, seeds: Tensor) -> _Prepared:
-        """The batch, sampled again; unchanged for a user's own sampler."""
-        if not self._is_ours:
-            return prepared._replace(transformed=None)
-        ticket = prepared.ticket
-        return _Prepared(ticket, *self._sampled(seeds, ticket.key))
-
     def _sampled(self, seeds: Tensor, key: int) -> tuple[Any, dict[str, list[int]]]:
         """Our sampler's output, padded for fixed shapes, and the ends of each hop's vertices."""
         output, hop_ends = self._view.sample_ahead(self._view.inputs(seeds), key, self._pools)
@@ -692,30 +719,23 @@ class SubgraphSource:
             )
         return PaddedOutput.of(output, self._envelope, self._pools), hop_ends
 
-    def _is_current(self, prepared: _Prepared, rows: Sequence[Tensor] | None) -> bool:
-        """Whether the batch was joined from the data's current values."""
-        if prepared.reading is None or rows is None:
-            return False
-        if prepared.batch is None and prepared.transformed is None:
-            return False
-        for now, then in zip(rows, prepared.rows, strict=True):
-            if now is not then:
-                return False
-        return self._joiner.is_current(prepared.reading)
 
-    def _joined_now(self, prepared: _Prepared, rows: Sequence[Tensor] | None) -> Any:
-        """The batch from the data's current values; reads only rows that changed."""
-        output = prepared.output
-        reading = self._joiner.plan(output, prepared.hop_ends)
-        known = {}
-        if rows is not None and prepared.reading is not None:
-            known = self._joiner.still_right(prepared.reading, rows, reading)
-        places = [place for place in range(len(reading.reads)) if place not in known]
-        missing = [reading.reads[place] for place in places]
-        found = self._fields.current_each(missing, [None] * len(missing))
-        for place, rows_now in zip(places, found, strict=True):
-            known[place] = rows_now.arrive()
-        return self._join(output, reading, [known[place] for place in range(len(reading.reads))])
+def _has_put(batch: Any, prepared: _Prepared, rows: Sequence[Tensor]) -> bool:
+    """Put rows that were read again into a batch that was joined ahead; False if it must be joined
+    anew, as those before are not found in it."""
+    reading = prepared.reading
+    assert reading is not None
+    for name, read, then, now in zip(
+        reading.names, reading.reads, prepared.rows, rows, strict=True
+    ):
+        before = read.values if then is None else then.tensor
+        if before is now:
+            continue
+        store = None if len(name) > 2 else stores_of(batch).get(name[0])
+        if store is None or store._mapping.get(name[1]) is not before:
+            return False
+        store._mapping[name[1]] = now
+    return True
 
 
 def _sampled_parts(batch: Any, has_trees: bool) -> list[Tensor]:
@@ -745,11 +765,6 @@ def _versions(output: Any) -> list[object]:
     return versions
 
 
-def _failed(prepared: _Prepared, done: _Transformed, failure: _OwnError) -> _Prepared:
-    """The batch, with the error of the user's transform in its place."""
-    return prepared._replace(batch=None, transformed=done._replace(error=_cause(failure)))
-
-
 def _cause(failure: _OwnError) -> Exception:
     """The error of the user's transform."""
     error = failure.__cause__
@@ -766,10 +781,3 @@ def _pinned(tensor: Any) -> Any:
     if tensor.device.type != "cpu" or tensor.layout != torch.strided:  # torch pins no others
         return tensor
     return tensor.pin_memory()
-
-
-def _total(tensors: Any) -> int:
-    """Length of a tensor, or total length of those in a mapping."""
-    if isinstance(tensors, Mapping):
-        return sum(len(tensor) for tensor in tensors.values())
-    return len(tensors)

@@ -2,6 +2,8 @@
 
 import torch
 
+from pagraph.features.field import Read
+
 
 def as_bytes(tensor):
     return (
@@ -21,3 +23,8 @@ def picked(tensor, ids):
     """The rows of these ids."""
     rows = as_bytes(tensor).view(len(tensor), tensor.nbytes // len(tensor))
     return rows[ids.long()].view(-1).view(tensor.dtype).view(len(ids), *tensor.shape[1:])
+
+
+def is_current(fields, key, rows):
+    """Whether rows that were read of a field are those of its values now."""
+    return not fields.outdated([Read(key, torch.arange(len(rows.tensor)))], [rows])

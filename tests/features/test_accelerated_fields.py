@@ -18,6 +18,7 @@ from accelerated_sets import (
     same_bits,
     set_of,
 )
+from plain_rows import is_current
 
 from pagraph.accelerator import HostAccelerator
 from pagraph.graph.mapped import map_npy
@@ -142,7 +143,7 @@ def test_written_replaced_and_invalidated_values_are_read_at_once(accelerator):
 
     def check():
         rows = fields.read("a", some_ids())
-        assert torch.equal(rows.arrive(), values["a"][some_ids()]) and fields.is_current("a", rows)
+        assert torch.equal(rows.arrive(), values["a"][some_ids()]) and is_current(fields, "a", rows)
 
     check()
     values["a"].add_(1)

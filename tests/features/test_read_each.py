@@ -4,6 +4,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from plain_rows import is_current
 from test_field_set import N, field_set, ids_of
 from tiers import examples
 
@@ -61,7 +62,7 @@ def test_each_equals_its_own_rows(given_fields, count, id_dtype, seed):
     read = fields.read_each(reads(values, ids, bounds))
     for key, rows in zip(values, read, strict=True):
         assert rows.tensor.dtype == values[key].dtype and rows.tensor.is_contiguous()
-        assert torch.equal(rows.tensor, values[key][ids.long()]) and fields.is_current(key, rows)
+        assert torch.equal(rows.tensor, values[key][ids.long()]) and is_current(fields, key, rows)
         counted = fields.counters.fields[key]
         assert counted.rows.get("host", 0) == count and counted.seconds >= 0
         assert counted.nbytes["host"] == rows.tensor.nbytes
@@ -138,7 +139,7 @@ def test_unknown_fields_and_written_values():
     asked = reads("ab", ids)
     first = fields.read_each(asked)
     values["b"].add_(1)
-    assert fields.is_current("a", first[0]) and not fields.is_current("b", first[1])
+    assert is_current(fields, "a", first[0]) and not is_current(fields, "b", first[1])
     now = fields.current_each(asked, first)
     assert now[0] is first[0] and torch.equal(now[1].tensor, values["b"][ids])
     assert torch.equal(fields.read_each(asked)[1].tensor, values["b"][ids])

@@ -6,6 +6,7 @@ import threading
 import numpy as np
 import pytest
 import torch
+from plain_rows import is_current
 
 from pagraph.cache import FieldSet
 from pagraph.features import on_disk
@@ -68,7 +69,7 @@ def graph(request, tmp_path):
 def test_undisturbed_fields_are_served_from_the_cache(graph):
     assert graph.is_cached()
     rows = graph.check()
-    assert graph.fields.is_current("h", rows)
+    assert is_current(graph.fields, "h", rows)
 
 
 def changes():
@@ -96,11 +97,11 @@ def test_the_next_read_has_the_new_values(graph, name, change):
     for again in range(2):
         ahead = graph.check()
         change(graph)
-        current = graph.fields.is_current("h", ahead)
+        current = is_current(graph.fields, "h", ahead)
         assert not current or (again and torch.equal(ahead.tensor, graph.ndata["h"][IDS]))
         for _ in range(SETTLED):  # also when it is cached again
             rows = graph.check()
-            assert graph.fields.is_current("h", rows)
+            assert is_current(graph.fields, "h", rows)
 
 
 @pytest.mark.parametrize("width", [1, 3, 17])
@@ -133,14 +134,14 @@ def test_a_field_written_at_every_step_is_right_and_rarely_filled(tmp_path):
     for _ in range(100):
         graph.ndata["h"].add_(1)
         rows = graph.check()
-        assert graph.fields.is_current("h", rows)
+        assert is_current(graph.fields, "h", rows)
     assert graph.fields.counters.hit_rate == 0.0
 
 
 def test_a_deleted_field_raises_and_comes_back(graph):
     rows = graph.check()
     kept = graph.ndata.pop("h")
-    assert not graph.fields.is_current("h", rows)
+    assert not is_current(graph.fields, "h", rows)
     with pytest.raises(KeyError, match="h"):
         graph.read()
     graph.ndata["h"] = kept.clone() + 1
@@ -157,9 +158,9 @@ def test_back_to_an_earlier_tensor(graph):
 def test_hidden_writes_are_seen_after_invalidating(graph):
     rows = graph.check()
     graph.ndata["h"].numpy()[:] = 9
-    assert graph.fields.is_current("h", rows)  # nobody can see such a write
+    assert is_current(graph.fields, "h", rows)  # nobody can see such a write
     graph.fields.invalidate("h")
-    assert not graph.fields.is_current("h", rows)
+    assert not is_current(graph.fields, "h", rows)
     for _ in range(SETTLED):
         graph.check()
     graph.ndata["h"].numpy()[:] = 8
@@ -174,7 +175,7 @@ def test_inference_tensors_are_read_anew_every_time(tmp_path):
         for step in range(30):
             graph.ndata["h"].add_(step)
             rows = graph.check()
-            assert not graph.fields.is_current("h", rows)
+            assert not is_current(graph.fields, "h", rows)
 
 
 @pytest.mark.many
@@ -200,7 +201,7 @@ def test_a_read_that_starts_after_a_write_never_sees_older_values(tmp_path):
             graph.ndata["h"].fill_(step)
         written[0] = step
         rows = graph.read()  # what the loader does at delivery
-        assert graph.fields.is_current("h", rows) and (rows.tensor == step).all()
+        assert is_current(graph.fields, "h", rows) and (rows.tensor == step).all()
         for _ in range(step % 30):  # some versions live long enough to be cached
             graph.read()
     stop.set()
