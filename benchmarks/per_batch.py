@@ -1,12 +1,13 @@
 """What one batch costs: calls of Python functions, milliseconds, and the interpreter's lock; ours,
 the peers', before.
 
-Three tables; homogeneous RMAT graph, fan-out 10,5, one field of 64 float32, CPU:
+Four tables; homogeneous RMAT graph, fan-out 10,5, one field of 64 float32, CPU:
 
 - calls of Python functions a batch, in the reader's thread, with one field and one label; and of
   one uncached read;
 - milliseconds a batch of 1 to 1024 seeds, in the reader's thread and with 1 and 2 threads, against
   DGL's loader with 0 workers, and PyG's with 0 workers where pyg-lib or torch-sparse is installed;
+- the same of ours where a second field, as wide, is written after each batch, as node memories are;
 - milliseconds a batch for which our threads keep the main thread from running Python, see
   ``time_lock`` in ``per_batch_worker.py``; the estimate is checked by a thread that is known to
   hold the lock for 1 ms.
@@ -130,6 +131,28 @@ def ratio(others, ours):
     return summarise([other / own for other, own in rounds])["median"]
 
 
+def time_written(checkouts, options):
+    """Milliseconds a batch with a field that each step writes, by seeds, face and threads."""
+    result = {}
+    limits = {"batches": options.batches, "seconds": options.seconds}
+    print("\nms a batch with a field that is written in every step")
+    for seeds, face, threads in [(s, f, n) for s in LOCK_SEEDS for f in FACES for n in THREADS]:
+        request = {"loader": face, "seeds": seeds, "workers": threads, **limits}
+        runs = in_turn(
+            {
+                of: lambda sides=sides, request=request: sides.ask("time_written", **request)
+                for of, sides in checkouts.items()
+            },
+            options.rounds,
+        )
+        ours = {of: counted(summarise_each(of_name)) for of, of_name in runs.items()}
+        name = f"{name_of(face, threads)}, {seeds} seeds"
+        result[name] = compare(ours, {}, FACES[face])
+        times = "   ".join(f"{of} {figures['median']:7.3f}" for of, figures in ours.items())
+        print(f"  {name:32s} {times}   {result[name].get('times_as_fast_as_before', 1):.2f} x")
+    return result
+
+
 def time_lock(checkouts, options):
     """Milliseconds a batch for which our threads hold up the main thread, by seeds, face and
     threads."""
@@ -231,13 +254,14 @@ def main():
 
 
 def measured(checkouts, versions, options):
-    """All three tables."""
+    """All four tables."""
     peers = ["dgl's", "pyg's"] if versions["pygs_backend"] else ["dgl's"]
     if "pyg's" not in peers:
         print("PyG's own loader is left out: neither pyg-lib nor torch-sparse is installed")
     result = {**versions, "calls": count_calls(checkouts, batches=11)}
     show_calls(result["calls"])
     result["milliseconds"] = time_batches(checkouts, options, peers)
+    result["written_milliseconds"] = time_written(checkouts, options)
     result["lock_milliseconds"] = time_lock(checkouts, options)
     show_lock(result["lock_milliseconds"])
     return result

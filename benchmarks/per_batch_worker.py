@@ -58,10 +58,13 @@ class Loaders:
             num_classes=16,
             seed=0,
         )
+        self._memory = torch.zeros(self._core.num_nodes, dim)
+        self._core.ndata["memory"] = self._memory
         self._dgl = pagraph.dgl.to_dgl(self._core)
         self._dgl.create_formats_()
         src, dst = self._dgl.edges()
         fields = {"x": self._core.ndata["feat"], "y": self._core.ndata["label"]}
+        fields["memory"] = self._memory
         self._pyg = Data(
             edge_index=torch.stack([src, dst]), num_nodes=self._core.num_nodes, **fields
         )
@@ -92,6 +95,14 @@ class Loaders:
         """See :func:`time_batches`."""
         return time_batches(self._get(loader, seeds, workers, False), batches, seconds)
 
+    def time_written(self, loader, seeds, workers, batches, seconds):
+        """See :func:`time_batches`; a second field, as large, is written after each batch."""
+        made = self._get(loader, seeds, workers, False, True)
+        return time_batches(made, batches, seconds, self._write)
+
+    def _write(self):
+        self._memory[:16] += 1
+
     def lock(self, loader, seeds, workers, batches, seconds):
         """See :func:`time_lock`."""
         iterator = forever(self._get(loader, seeds, workers, False))
@@ -106,20 +117,21 @@ class Loaders:
         """See :func:`check_lock`."""
         return check_lock(held, batches, seconds)
 
-    def _make(self, name, seeds, workers, labels):
+    def _make(self, name, seeds, workers, labels, written=False):
         ids = random_ids(self._core.num_nodes, seeds * (self._batches + WARM_UP))
         options = {"batch_size": seeds, "shuffle": True}
         if name in ("core", "dgl", "pyg"):
             options |= {"num_workers": workers} if workers else {"prefetch": 0}
+        features = ["feat", "memory"] if written else ["feat"]
         if name == "core":
-            fields = {"fields": ["feat"], "labels": ["label"] if labels else []}
+            fields = {"fields": features, "labels": ["label"] if labels else []}
             return pagraph.Loader(
                 self._core, ids, pagraph.NeighborSampler(self._fanouts), **fields, **options
             )
         if name.startswith("dgl"):
             sampler = NeighborSampler(
                 self._fanouts,
-                prefetch_node_feats=["feat"],
+                prefetch_node_feats=features,
                 prefetch_labels=["label"] if labels else [],
             )
             made_by = pagraph.dgl.DataLoader if name == "dgl" else dgl.dataloading.DataLoader
@@ -127,6 +139,8 @@ class Loaders:
         data = self._pyg.clone()
         if not labels:
             del data.y
+        if not written:
+            del data.memory
         made_by = pagraph.pyg.NeighborLoader if name == "pyg" else NeighborLoader
         return made_by(data, self._fanouts[::-1], input_nodes=ids, **options)
 
@@ -142,6 +156,10 @@ def touch(batch):
     if isinstance(batch, (list, tuple)) and len(batch) == 3:
         _, _, blocks = batch
         assert len(blocks[0].srcdata["feat"])
+
+
+def _nothing():
+    pass
 
 
 def count_calls(loader, batches):
@@ -201,16 +219,18 @@ def _calls_of(work):
     return calls
 
 
-def time_batches(loader, most, seconds):
+def time_batches(loader, most, seconds, step=_nothing):
     """Milliseconds a batch, first ones left out; over at most so many batches, and about so many
-    seconds."""
+    seconds. A ``step`` follows each batch."""
     batches = forever(loader)
     for _ in range(WARM_UP):
         touch(next(batches))
+        step()
     count = 0
     begin = now = time.perf_counter()
     while count < most and (now - begin < seconds or count < 5):
         touch(next(batches))
+        step()
         count += 1
         now = time.perf_counter()
     batches.close()

@@ -50,9 +50,6 @@ from .windows import Windows
 
 T = TypeVar("T")
 
-_WRITES = 2
-"""A field that was written so many times in turn between two batches is not read ahead."""
-
 
 class FieldReach(NamedTuple):
     """A field as a recorded kernel reads it.
@@ -176,10 +173,6 @@ class FieldSet:
         # without it: a dict look-up is atomic, and an entry is replaced as a whole.
         self._lock = threading.Lock()
         self._counters = ReadCounters()
-        # Fields that are written in every step, see `_note_write`; and of each field that was read
-        # on delivery, the version then, and how many times in turn it was another one.
-        self._written: frozenset[Hashable] = frozenset()
-        self._seen: dict[Hashable, tuple[FieldVersion | None, int]] = {}
         self._first_epoch = first_epoch
         # Bytes of the accelerator that recorded batches take, or will take.
         self.batches_bytes: int = 0
@@ -330,17 +323,11 @@ class FieldSet:
         """
         if not reads:
             return []
-        written = self._written
-        if written:
-            ahead = [read for read in reads if read.key not in written]
-            if len(ahead) < len(reads):
-                left = iter(self.read_each(ahead, after, windows))
-                return [None if read.key in written else next(left) for read in reads]
         # A trace needs a call for each field, and a user's storage may be among them.
         if not self._storages and not self._counters.is_traced:
             if self._link is not None:
                 return self._read_on_accelerator(self._link, reads, after, skips=True)
-            if windows is None and len(reads) > 1 and self._device.type == "cpu":
+            if windows is None and self._device.type == "cpu":
                 return self._read_together(reads)
         rows: list[FieldRows | None] = []
         for read in reads:
@@ -362,7 +349,7 @@ class FieldSet:
         plain: list[tuple[int, Field, Reading]] = []
         others: list[tuple[int, Field, Reading]] = []
         for place, (read, field, reading) in enumerate(zip(reads, fields, known, strict=True)):
-            if field is None:
+            if field is None or field.is_written:
                 continue
             if reading is None:
                 try:
@@ -373,9 +360,6 @@ class FieldSet:
                 field.reads += 1  # as `path` does; a count that another thread loses does no harm
             is_plain = reading[2].plain is not None and read.ids.dtype == reads[0].ids.dtype
             (plain if is_plain else others).append((place, field, reading))
-        if len(plain) < 2:  # one call for one field saves nothing
-            others += plain
-            plain = []
         if plain:
             wanted: Any = [
                 (reading[2].plain, reads[place].ids, field.pool, reads[place].padding)
@@ -422,37 +406,21 @@ class FieldSet:
         return places
 
     def current_each(
-        self, reads: Sequence[Read], rows: Sequence[FieldRows | None], after: Event | None = None
+        self, reads: Sequence[Read], after: Event | None, kept: Sequence[FieldRows | None]
     ) -> Sequence[FieldRows]:
-        """The current rows: fields that were replaced or written since are read again.
+        """The current rows: those ``kept``, but of fields that were replaced or written since.
 
         Raises:
             KeyError: The field does not exist now.
         """
-        places = self.outdated(reads, rows)
-        current: Any = list(rows) if places else rows
+        places = self.outdated(reads, kept)
+        current: Any = list(kept) if places else kept
         for place in places:
             read = reads[place]._replace(values=None)
             current[place] = self.with_room(partial(self.read, *read, after))
-            self._note_write(read.key, rows[place], current[place])
+            if current[place].version is not None:
+                self._fields[read.key].note_late(current[place].version)
         return current  # type: ignore[no-any-return]
-
-    def _note_write(self, key: Hashable, ahead: FieldRows | None, now: FieldRows) -> None:
-        """Note that rows were read on delivery, as those read ``ahead``, if any, were outdated.
-
-        A field that was written between batches twice is written in every step, as node memories
-        are. It is read on delivery alone until a batch finds it as the one before.
-        """
-        version, times = self._seen.get(key, (None, 0))
-        if now.version is None:
-            return
-        is_new = now.version != version
-        times = times + 1 if is_new else 0
-        self._seen[key] = now.version, times
-        is_written = times >= _WRITES
-        if is_written != (key in self._written):
-            # Replaced as a whole: threads look at it without a lock.
-            self._written = self._written ^ {key}
 
     def _fetched(self, fetch: Callable[[Tensor], Tensor], ids: Tensor) -> FieldRows:
         """Rows of a user's storage, read on the calling thread's stream."""
@@ -532,6 +500,9 @@ class FieldSet:
             begun = link.stream.record()
             for place, read in enumerate(reads):
                 try:
+                    if skips and self._fields[read.key].is_written:
+                        known.append(None)
+                        continue
                     known.append(self._begin(link, caller, group, place, read))
                 except OutOfMemory:  # a RuntimeError too; `with_room` handles it
                     raise

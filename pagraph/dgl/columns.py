@@ -65,10 +65,14 @@ class Columns:
             bounds: Type to the ends of the hops in the ids. Default: all are seeds.
         """
         reads = []
+        has_frames = self._has_frames[kind]
         for type_, name in names:
             of_type = ids[type_]
             ends = (of_type.shape[0],) if bounds is None else bounds[type_]
-            reads.append(Read(self.key_of(kind, type_, name), of_type, ends))
+            key: Hashable = (kind, type_, name)
+            if not has_frames or key not in self._added:
+                key = self.key_of(kind, type_, name)
+            reads.append(Read(key, of_type, ends))
         return reads
 
     def key_of(self, kind: str, type_: Any, name: str) -> Hashable:

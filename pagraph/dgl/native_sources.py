@@ -75,14 +75,6 @@ def by_type(
     return found
 
 
-def num_ids(by_type: Mapping[Any, Tensor]) -> int:
-    """Number of ids of all types."""
-    count = 0
-    for ids in by_type.values():
-        count += ids.shape[0]
-    return count
-
-
 class Structure(NamedTuple):
     """The edges of a DGL graph between two changes.
 
@@ -118,10 +110,14 @@ class NativeSource(BatchSource[Any]):
         ahead: Whether other threads than the reader's sample. They keep to the structure that the
             reader saw last.
         weights: The column of edges that the sampler draws by, if any.
+
+    Attributes:
+        structure: What batches are sampled from.
     """
 
     looks_ahead = True
     repeats = True
+    seeds_are_vertices = True
 
     def __init__(
         self,
@@ -146,7 +142,7 @@ class NativeSource(BatchSource[Any]):
         self._fields = engine.fields
         self._pools = engine.pools
         self.ahead = ahead
-        self._structure = self._seen()
+        self.structure: Structure = self._seen()
 
     def _seen(self) -> Structure:
         """The graph's structure now."""
@@ -160,26 +156,22 @@ class NativeSource(BatchSource[Any]):
         frames = dict(zip(graph.canonical_etypes, graph._edge_frames, strict=True))
         return Structure(mark, core, BlockBuilder(graph, core, self._pools), frames)
 
-    def structure(self) -> Structure:
-        """What a batch is to be sampled from."""
-        known = self._structure
-        if not self.ahead and known.mark is not getattr(self._graph, self._mark):
-            known = self._structure = self._seen()
-        return known
-
     def is_current(self, sampled: Any) -> bool:
         """See ``BatchSource``: whether the graph has the edges that it was sampled from."""
         structure = sampled.structure
         return structure is not None and structure.mark is getattr(self._graph, self._mark)
 
-    def look(self) -> None:
+    def look(self) -> Structure:
         """Look at a graph whose edges were changed; in the reader's thread."""
-        if self._structure.mark is not getattr(self._graph, self._mark):
-            self._structure = self._seen()
+        if self.structure.mark is not getattr(self._graph, self._mark):
+            self.structure = self._seen()
+        return self.structure
 
     def sample(self, ticket: Ticket, recorder: EpochRecorder) -> Sampled:
         """See ``BatchSource``."""
-        structure = self.structure()
+        structure = self.structure
+        if not self.ahead and structure.mark is not getattr(self._graph, self._mark):
+            structure = self.look()
         try:
             return self.sample_from(structure, ticket, ticket.seeds, recorder)
         except Exception:
@@ -215,9 +207,19 @@ class NativeSource(BatchSource[Any]):
         """Record a delivered batch."""
         raise NotImplementedError
 
-    def by_type(self, seeds: Any) -> Mapping[str, Tensor]:
-        """Vertices of one type, as users may give them, by type."""
-        return seeds if isinstance(seeds, Mapping) else {self._ntype: seeds}
+    def deliver(self, sampled: Any, rows: Sequence[Tensor], recorder: EpochRecorder) -> Any:
+        """DGL's ``(input_nodes, output_nodes, blocks)``, or subgraph in their place, with columns
+        as the graph's are now; where clusters or walks are the seeds, only the subgraph."""
+        begin = time.perf_counter_ns()
+        seeds = sampled.ticket.seeds
+        input_nodes, item = self.put_together(sampled, iter(rows))
+        if self.seeds_are_vertices:
+            item = input_nodes, seeds, item
+        item = self.to_device(item)
+        recorder.spent("building", begin)
+        count = sum(map(len, seeds.values())) if isinstance(seeds, Mapping) else len(seeds)
+        self.count(sampled, recorder, seeds=count)
+        return item
 
     def as_dgls(self, nodes: Mapping[str, Tensor]) -> Any:
         """Vertices by type as DGL gives them: a tensor where there is one type."""
@@ -281,7 +283,7 @@ class NodeSource(NativeSource):
         super().__init__(graph, core_of, weights=sampler.prob, **settings)
         self._sampler = sampler if sampler.edge_dir == "in" else sampler.with_in_edges()
         # It has a copy of these edges; if they change, the CPU samples the rest of the epoch.
-        self._structure = self._structure._replace(device_sampler=device_sampler)
+        self.structure = self.structure._replace(device_sampler=device_sampler)
         # Ids on a device are no window's.
         self.looks_ahead = device_sampler is None
         self._src_names = node_columns(
@@ -306,7 +308,7 @@ class NodeSource(NativeSource):
     ) -> Sampled:
         """The blocks of ``seeds``: a tensor for graphs with one vertex type, or a mapping from
         type."""
-        start = self.by_type(seeds)
+        start = seeds if isinstance(seeds, Mapping) else {self._ntype: seeds}
         key = ticket.key
         there = structure.device_sampler
         ready = None
@@ -354,18 +356,6 @@ class NodeSource(NativeSource):
             reads += self.columns.reads("edge", self._edge_names, ids, bounds)
         return reads
 
-    def deliver(
-        self, sampled: _SampledBlocks, rows: Sequence[Tensor], recorder: EpochRecorder
-    ) -> Any:
-        """DGL's ``(input_nodes, output_nodes, blocks)`` with columns as the graph holds them
-        now."""
-        begin = time.perf_counter_ns()
-        input_nodes, blocks = self.put_together(sampled, iter(rows))
-        item = self.to_device((input_nodes, sampled.ticket.seeds, blocks))
-        recorder.spent("building", begin)
-        self.count(sampled, recorder, seeds=num_ids(sampled.batch.output_nodes))
-        return item
-
     def put_together(
         self, sampled: _SampledBlocks, rows: Iterator[Tensor]
     ) -> tuple[Any, list[Any]]:
@@ -397,7 +387,9 @@ class NodeSource(NativeSource):
         for block in batch.blocks:
             for relation in block.relations.values():
                 edges += relation.indices.shape[0]
-        recorder.delivered(seeds=seeds, edges=edges, input_nodes=num_ids(batch.input_nodes))
+        recorder.delivered(
+            seeds=seeds, edges=edges, input_nodes=sum(map(len, batch.input_nodes.values()))
+        )
 
 
 _ARGUMENTS = {
@@ -438,6 +430,7 @@ class SubgraphSource(NativeSource):
         core_of = core_graph_both_ways if self._by_source else core_graph
         super().__init__(graph, core_of, weights=weights, **settings)
         self._sampler = sampler
+        self.seeds_are_vertices = sampler.seeds_are_vertices
         of_nodes, of_edges = _ARGUMENTS[sampler.seeds_are_vertices]
         self._node_names = node_columns(graph, of_nodes, getattr(dgl_sampler, of_nodes))
         self._edge_names = edge_columns(graph, of_edges, getattr(dgl_sampler, of_edges))
@@ -456,9 +449,11 @@ class SubgraphSource(NativeSource):
         """The subgraph of ``seeds``: vertices, by type or of the only type, clusters, or what says
         nothing."""
         options: dict[str, Any] = {"dtype": self._idtype, "pools": self._pools}
-        if self._sampler.seeds_are_vertices:
+        if self.seeds_are_vertices:
             options |= {"field": partial(_column, structure.frames), "exclude": exclude}
-        start = self.by_type(seeds) if self._sampler.seeds_are_vertices else seeds
+        start = seeds
+        if self.seeds_are_vertices and not isinstance(seeds, Mapping):
+            start = {self._ntype: seeds}
         with recorder.time("sampling"):
             batch = self._sampler.sample(structure.core, start, ticket.key, **options)
         with recorder.time("building"):
@@ -476,20 +471,6 @@ class SubgraphSource(NativeSource):
         for etype, name in self._edge_names:
             reads.append(Read(self.columns.key_of("edge", etype, name), ids[etype]))
         return Sampled(_SampledSubgraph(ticket, structure, batch, index), reads)
-
-    def deliver(
-        self, sampled: _SampledSubgraph, rows: Sequence[Tensor], recorder: EpochRecorder
-    ) -> Any:
-        """DGL's subgraph, of ShaDow ``(input_nodes, output_nodes, subgraph)``, with columns as the
-        graph's are now."""
-        seeds = sampled.ticket.seeds
-        with recorder.time("building"):
-            input_nodes, subgraph = self.put_together(sampled, iter(rows))
-            item = (input_nodes, seeds, subgraph) if self._sampler.seeds_are_vertices else subgraph
-            item = self.to_device(item)
-        num_seeds = num_ids(seeds) if isinstance(seeds, Mapping) else len(seeds)
-        self.count(sampled, recorder, seeds=num_seeds)
-        return item
 
     def put_together(self, sampled: _SampledSubgraph, rows: Iterator[Tensor]) -> tuple[Any, Any]:
         """DGL's input nodes and subgraph, on the CPU; takes the rows of its reads."""
@@ -511,5 +492,5 @@ class SubgraphSource(NativeSource):
         recorder.delivered(
             seeds=seeds,
             edges=batch.num_edges,
-            input_nodes=num_ids(batch.input_nodes),
+            input_nodes=sum(map(len, batch.input_nodes.values())),
         )

@@ -32,7 +32,7 @@ from .deferred import (
     repoint,
 )
 from .graphbolt import import_dgl
-from .native_sources import Outdated, by_type, edge_columns, num_ids
+from .native_sources import Outdated, by_type, edge_columns
 from .workload import native_negatives
 
 dgl = import_dgl()
@@ -281,11 +281,10 @@ class EdgeSource(BatchSource[Any]):
         core = core_graph(self._graph)
         csc = {etype: core.csc_of(etype) for etype in self._graph.canonical_etypes}
         # Most samplers exclude the same edges in every batch: so their sets are made once.
-        return _Ends(self._inner.structure(), csc, FixedExclusion())
+        return _Ends(self._inner.structure, csc, FixedExclusion())
 
     def _look(self) -> None:
-        self._inner.look()
-        if self._inner.structure() is not self._ends.structure:
+        if self._inner.look() is not self._ends.structure:
             self._ends = self._seen()
 
     def is_current(self, sampled: Any) -> bool:
@@ -408,5 +407,5 @@ class EdgeSource(BatchSource[Any]):
                 builder.graph(structure, sampled.nodes, None) for structure in structures[1:]
             ]
             item = self._inner.to_device((input_nodes, pair_graph, *negative, inner))
-        self._inner.count(sampled.inner, recorder, seeds=num_ids(sampled.edges))
+        self._inner.count(sampled.inner, recorder, seeds=sum(map(len, sampled.edges.values())))
         return item

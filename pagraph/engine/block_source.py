@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ..cache.fields import FieldSet
     from ..graph.graph import Graph
     from ..sampling import BlockSampler
-    from ..sampling.gpu.sampler import DeviceSampler
+    from ..sampling.gpu.sampler import DeviceSampler, SampledBatch
     from ..sampling.gpu.state import Plan
     from ..seeds.order import Ticket
     from ..stats.stats import EpochRecorder
@@ -54,7 +54,7 @@ class _Prepared(NamedTuple):
         begun: Event at the start of their copy, if the CPU sampled them.
         sampled: Its sizes without padding; None: not padded.
         copied: One of the copied arrays; all share its storage.
-        words: Its sizes if a device sampled it; see ``Plan``.
+        words: Its sizes if a device sampled it; see ``Plan``; read by the program.
     """
 
     batch: _Batch
@@ -150,24 +150,19 @@ class BlockSource(BatchSource[_Batch]):
         self, sampler: DeviceSampler, ticket: Ticket, recorder: EpochRecorder
     ) -> tuple[_Batch, Event, Sequence[int]]:
         """Blocks sampled on the device, the event when they are ready, and their sizes."""
-        begun: Event | None = None
-        ready: Event | None = None
-        words: Sequence[int] = ()
+        made: list[SampledBatch] = []
 
         def draw(seeds: Any, key: int) -> Any:
-            nonlocal begun, ready, words
-            found = self._fields.with_room(partial(sampler.sample, seeds, key))
-            begun = found.begun
-            ready = found.ready
-            words = found.words
-            return found.batch
+            made.append(self._fields.with_room(partial(sampler.sample, seeds, key)))
+            return made[0].batch
 
         batch: Any
         if isinstance(self._sampler, EdgeBatches):
             batch = self._sampler.sample(self._graph, ticket.seeds, ticket.key, draw=draw)
         else:
             batch = draw(ticket.seeds, ticket.key)
-        assert begun is not None and ready is not None
+        found = made[0]
+        ready = found.ready
         links = list(links_of(batch))
         if links:
             # Pairs are made on the CPU; copied together, after the blocks.
@@ -177,8 +172,8 @@ class BlockSource(BatchSource[_Batch]):
                 left = iter(self._ring.upload(arrays))
                 batch.links = {t: _links(of_type, left) for t, of_type in batch.links.items()}
                 ready = sampler.stream.record()
-        recorder.device_time("sampling", begun, ready)
-        return batch, ready, words
+        recorder.device_time("sampling", found.begun, ready)
+        return batch, ready, found.words
 
     def _padded(
         self, envelope: Envelope, prepared: _Prepared, reads: list[Read]
@@ -210,16 +205,14 @@ class BlockSource(BatchSource[_Batch]):
         """The reads of features for the input nodes, and of labels for the seeds."""
         nodes: Any = batch.input_nodes
         hop_ends: Any = batch.hop_ends
-        reads = []
-        for key, ntype, _ in self._features:
-            if ntype is None:
-                reads.append(Read(key, nodes, hop_ends))
-            else:
-                reads.append(Read(key, nodes[ntype], hop_ends[ntype]))
-        for key, ntype, _ in self._labels:
-            ends = hop_ends if ntype is None else hop_ends[ntype]
-            of_type = nodes if ntype is None else nodes[ntype]
-            reads.append(Read(key, of_type[: ends[0]], ends[:1]))
+        reads: list[Read] = []
+        for column in (*self._features, *self._labels):
+            ids = nodes if column.ntype is None else nodes[column.ntype]
+            ends = hop_ends if column.ntype is None else hop_ends[column.ntype]
+            if len(reads) >= len(self._features):
+                ids = ids[: ends[0]]
+                ends = ends[:1]
+            reads.append(Read(column.key, ids, ends))
         return reads
 
     def _send(self, sampled: Sampled) -> Sampled:
@@ -281,10 +274,6 @@ class BlockSource(BatchSource[_Batch]):
         self._put(batch, rows)
         return batch
 
-    def words(self, prepared: _Prepared) -> Sequence[int]:
-        """See ``ProgramSource``."""
-        return prepared.words
-
     def _put(self, batch: _Batch, rows: Sequence[Tensor]) -> None:
         """Put the rows of its fields into a batch."""
         left = iter(rows)
@@ -331,20 +320,14 @@ def sizes_of(batch: MiniBatch) -> Sizes:
 
 def _counts(batch: _Batch) -> tuple[int, int, int]:
     """Numbers of seeds (vertices, or links), of edges and of input nodes."""
-    if isinstance(batch, MiniBatch):
-        seeds = batch.output_nodes.shape[0]
-        edges = 0
-        for block in batch.blocks:
-            edges += block.indices.shape[0]
-        # Like `input_nodes`, without the call.
-        inputs = batch.blocks[0].src_nodes.shape[0] if batch.blocks else seeds
-    else:
-        seeds = sum(len(nodes) for nodes in batch.output_nodes.values())
-        edges = sum(block.num_edges for block in batch.blocks)
-        inputs = sum(len(nodes) for nodes in batch.input_nodes.values())
+    counts = []
+    for nodes in (batch.output_nodes, batch.input_nodes):
+        of_types = nodes.values() if isinstance(nodes, Mapping) else (nodes,)
+        counts.append(sum([ids.shape[0] for ids in of_types]))
+    seeds, inputs = counts
     if batch.links is not None:
         seeds = sum(links.positive.shape[1] for links in links_of(batch))
-    return seeds, edges, inputs
+    return seeds, sum([block.num_edges for block in batch.blocks]), inputs
 
 
 def arrays_of(batch: MiniBatch | HeteroMiniBatch) -> list[Tensor]:

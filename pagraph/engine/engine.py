@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -45,7 +45,7 @@ from .steps import (
 if TYPE_CHECKING:
     from ..accelerator import Event
     from ..cache.windows import Windows
-    from ..features.field import FieldRows, Read
+    from ..features.field import FieldRows
     from ..ranking.policy import Policy
     from ..ranking.workload import Workload
     from ..sampling.fixed_shapes import Sizes
@@ -179,12 +179,9 @@ class Engine(Generic[T]):
                 fetch = partial(_fetch_by_program, program, fetch)
         self.epochs.options = options or self.epochs.options
         self.epochs.steps = Steps(
-            source.sample,
+            source,
             fetch,
             deliver,
-            draw=source.draw,
-            is_pure=source.is_pure,
-            finish=source.finish,
             windows=partial(
                 _window_reader, fields, self._planner, self.epochs.options, source.looks_ahead
             ),
@@ -371,11 +368,11 @@ class _Maker(Generic[T]):
     def fetch(self, sampled: Sampled, recorder: EpochRecorder, windows: Windows | None) -> Fetched:
         """Read the rows of a batch, and build what can be built ahead; in any thread."""
         begin = time.perf_counter_ns()
-        read = self.fields.read_each
+        read = partial(self.fields.read_each, windows=windows)
         try:
             if self.fields.accelerator is None:
-                return self._fetched(sampled, read, windows)
-            return self.fields.with_room(partial(self._fetched, sampled, read, windows))
+                return self._fetched(sampled, read)
+            return self.fields.with_room(partial(self._fetched, sampled, read))
         except (MemoryError, OutOfMemory):
             raise
         except Exception:
@@ -386,11 +383,11 @@ class _Maker(Generic[T]):
         finally:
             recorder.spent("fetching", begin)
 
-    def _fetched(self, sampled: Sampled, read: Callable[..., Any], argument: Any) -> Fetched:
+    def _fetched(self, sampled: Sampled, read: Callable[..., Any]) -> Fetched:
         if self.send is not None:
             sampled = self.send(sampled)
         batch, reads, after = sampled
-        rows = read(reads, after, argument)
+        rows = read(reads, after)
         if self.build is not None:
             batch = self.build(batch, rows)
         return Fetched(batch, sampled, rows)
@@ -398,16 +395,16 @@ class _Maker(Generic[T]):
     def again(self, fetched: Fetched, recorder: EpochRecorder) -> Fetched:
         """A batch that is outdated or failed, made from the present data, but for rows of the same
         ids that are current; in the reader's thread."""
-        sampled = self.source.again(fetched.batch, recorder)
         known = {}
         for read, rows in zip(fetched.sampled.reads, fetched.rows or (), strict=False):
             known[read.key, id(read.ids)] = rows
-        kept = [known.get((read.key, id(read.ids))) for read in sampled.reads]
 
-        def current(reads: Sequence[Read], after: Event | None, kept: Any) -> Sequence[FieldRows]:
-            return self.fields.current_each(reads, kept, after)
+        def make() -> Fetched:
+            sampled = self.source.again(fetched.batch, recorder)
+            kept = [known.get((read.key, id(read.ids))) for read in sampled.reads]
+            return self._fetched(sampled, partial(self.fields.current_each, kept=kept))
 
-        return self.fields.with_room(partial(self._fetched, sampled, current, kept))
+        return self.fields.with_room(make)
 
     def deliver(self, fetched: Fetched, recorder: EpochRecorder) -> T | FailedBatch:
         """The finished batch, of the data's present version."""
@@ -416,7 +413,10 @@ class _Maker(Generic[T]):
             fetched = self.again(fetched, recorder)
         batch, (_, reads, after), ahead = fetched
         assert ahead is not None
-        rows = self.fields.current_each(reads, ahead, after)
+        rows = self.fields.current_each(reads, after, ahead)
+        if rows is not ahead:
+            late = sum([now is not then for now, then in zip(rows, ahead, strict=True)])
+            recorder.count(late_reads=late)
         tensors = [known.tensor for known in rows]
         accelerator = self.fields.accelerator
         if accelerator is None:
@@ -470,7 +470,7 @@ def _deliver_program(
             sampled = program.source.sample(sampled, recorder)
         prepared = by_kernels(sampled, recorder, None)
     if program.samples and program.learns:
-        program.learn(program.source.words(prepared.batch))
+        program.learn(prepared.batch.words)
     return deliver(prepared, recorder)
 
 

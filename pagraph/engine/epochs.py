@@ -18,7 +18,7 @@ from ..system.checks import as_integer
 from ..system.stage import AheadStage, OwnReaderError, Relay, SerialStage, Stage, end_dropped
 from ..system.thread_use import ThreadUse
 from .lookahead import LookedAhead
-from .steps import FailedBatch, Fetched, Finish, Steps
+from .steps import BatchSource, FailedBatch, Fetched, Finish, Steps
 
 if TYPE_CHECKING:
     from .program import Begun, DeviceProgram
@@ -42,7 +42,7 @@ class Epochs(Generic[T]):
         stats: LoaderStats,
     ) -> None:
         self.order = order
-        self.steps: Steps[T] = steps or Steps(_nothing, _nothing, _nothing)
+        self.steps: Steps[T] = steps or Steps(BatchSource(), _nothing, _nothing)
         self.options = options
         self.stats = stats
         self.tracing: Tracing = Tracing()
@@ -318,22 +318,24 @@ def _start(
 ) -> Stage[Any, Any] | SerialStage[Any, Any] | AheadStage | Relay | LookedAhead:
     """The stages of one epoch. Nothing here refers to the iterator: dropping it ends them."""
     steps = owner.steps
+    source = steps.source
     options = owner.options
     threads = options.threads
     tracing = recorder.trace.tracing
 
     def work(item: tuple[int, Any]) -> Any:
         index, drawn = item
-        if tracing.tracer is None:
-            return steps.fetch(steps.sample(drawn, recorder), recorder, None)
-        begin = recorder.trace.begin(index)
+        begun = 0 if tracing.tracer is None else recorder.trace.begin(index)
         try:
-            return steps.fetch(steps.sample(drawn, recorder), recorder, None)
+            return steps.fetch(source.sample(drawn, recorder), recorder, None)
         finally:
-            recorder.trace.end("preparing", begin)
+            if begun:
+                recorder.trace.end("preparing", begun)
 
     tickets = _tickets(owner.order, plan, range(begin, owner.end_of(plan)), steps, recorder)
-    finish = None if steps.finish is None else partial(_finish, steps.finish, recorder, begin)
+    finish = None
+    if source.finish is not None:
+        finish = partial(_finish, source.finish, recorder, begin)
     reader = steps.windows()
     if reader is not None:
         ahead = threads + options.prefetch
@@ -348,7 +350,7 @@ def _start(
         # Not with a device, which would wait for the reader's next launches; and not with a user's
         # functions, which must run in the threads.
         reader_may_work = (
-            steps.is_pure and steps.mark is None and steps.on_start is None and finish is None
+            source.is_pure and steps.mark is None and steps.on_start is None and finish is None
         )
         return Stage(
             tickets,
@@ -379,13 +381,12 @@ def _start(
 def _begin(program: DeviceProgram, recorder: EpochRecorder, item: tuple[int, Any]) -> Begun | None:
     """Begin a batch on a device; None if it cannot make it by one launch."""
     index, ticket = item
-    if recorder.trace.tracing.tracer is None:
-        return program.begin(ticket, recorder)
-    begin = recorder.trace.begin(index)
+    begun = 0 if recorder.trace.tracing.tracer is None else recorder.trace.begin(index)
     try:
         return program.begin(ticket, recorder)
     finally:
-        recorder.trace.end("preparing", begin)
+        if begun:
+            recorder.trace.end("preparing", begun)
 
 
 def _finish(
@@ -401,12 +402,13 @@ def _tickets(
 ) -> Iterator[tuple[int, Any]]:
     """The first stage: numbered tickets in order, or the results of ``draw`` if there is one."""
     tracing = recorder.trace.tracing
+    draw = steps.source.draw
     for index in indices:
         begun = 0 if tracing.tracer is None else recorder.trace.begin(index)
         ticket = order.ticket(plan, index)
         if ticket is None:
             return
-        drawn = ticket if steps.draw is None else steps.draw(ticket, recorder)
+        drawn = ticket if draw is None else draw(ticket, recorder)
         if begun:
             recorder.trace.end("ticket", begun)
         yield index, drawn

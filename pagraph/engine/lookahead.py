@@ -93,7 +93,7 @@ class LookedAhead:
 def _sample(steps: Steps[Any], recorder: EpochRecorder, item: Item) -> Item:
     index, drawn = item
     recorder.trace.at(index)
-    return index, steps.sample(drawn, recorder)
+    return index, steps.source.sample(drawn, recorder)
 
 
 def _groups(

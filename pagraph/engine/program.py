@@ -112,6 +112,7 @@ class ProgramSource(Protocol):
     """A ``BatchSource`` whose batches a device may make in one recorded launch.
 
     Batches that it cannot make are made kernel by kernel, by ``sample``, ``build`` and ``deliver``.
+    What it samples on the device has its sizes, as in :meth:`made`, as the attribute ``words``.
     """
 
     @property
@@ -159,9 +160,6 @@ class ProgramSource(Protocol):
             rows: The rows of these fields.
             recorder: The epoch's recorder.
         """
-
-    def words(self, batch: Any) -> Sequence[int]:
-        """The sizes, as in :meth:`made`, of a batch that the device sampled kernel by kernel."""
 
 
 class DeviceProgram:

@@ -166,7 +166,7 @@ class Steps(Generic[T]):
     """Callbacks that make each batch.
 
     Args:
-        sample, draw, is_pure, finish: See :class:`BatchSource`.
+        source: Samples the batches.
         fetch: Reads the rows of a sampled batch, through windows if any; in any thread.
         deliver: The finished batch, of the data's present version, in the reader's thread.
         windows: Called when an epoch begins; gives the reader of several batches' rows, or None
@@ -185,12 +185,9 @@ class Steps(Generic[T]):
         shrink: Frees half of the cache on a device; returns whether anything was cached.
     """
 
-    sample: Callable[[Any, EpochRecorder], Sampled]
+    source: BatchSource[T]
     fetch: Callable[[Sampled, EpochRecorder, Windows | None], Fetched]
     deliver: Callable[[Fetched, EpochRecorder], T | FailedBatch]
-    draw: Callable[[Ticket, EpochRecorder], Any] | None = None
-    is_pure: bool = False
-    finish: Finish | None = None
     windows: Callable[[], WindowReader | None] = lambda: None
     on_start: Callable[[int], object] | None = None
     before_first_batch: Callable[[], object] | None = None

@@ -28,6 +28,7 @@ from .store import CachedFeature, FeatureCache
 # is no longer written is still cached within a few thousand batches.
 _FIRST_PATIENCE = 8
 _LAST_PATIENCE = 4096
+_WRITES = 2  # a field that was written so many times in turn between batches is not read ahead
 _WORTH = 8  # a cache has paid for itself after this many times its patience in reads
 
 
@@ -326,6 +327,8 @@ class Field:
 
     Attributes:
         reads: Reads of the version that was read last.
+        is_written: Whether the values are written in every step, as node memories are, so that rows
+            read ahead would be outdated.
     """
 
     def __init__(
@@ -351,6 +354,17 @@ class Field:
         self.reads: int = 0
         self._patience = _FIRST_PATIENCE
         self._filling = False
+        # The version of the rows that were read on delivery last, and how many times in turn that
+        # was another one than before.
+        self._late: FieldVersion | None = None
+        self._writes = 0
+        self.is_written: bool = False
+
+    def note_late(self, version: FieldVersion) -> None:
+        """Note that rows had to be read on delivery, as those read ahead, if any, were outdated."""
+        self._writes = 0 if version == self._late else self._writes + 1
+        self._late = version
+        self.is_written = self._writes >= _WRITES
 
     def snapshot(self) -> Snapshot:
         """The current values, with their version; raises like :meth:`path`."""
@@ -376,21 +390,21 @@ class Field:
         generation = self._generation  # before the values, so that no invalidation is missed
         if values is None:
             values = self._now()
-        path = self._path
-        held = None if path is None or path.generation != generation else path.hold(values)
-        if held is None or path is None:
-            mark = None
-            # Repeat if another thread moved the tensor meanwhile: the path would read old memory.
-            while path is None or mark != _marked(values)[1]:
-                held, mark = _marked(values)
-                seen = Snapshot(values, FieldVersion.of(values), generation)
-                path = resolve(self, seen)
-            path.recognise(None if path.version.writes is None else mark)
-            with self._lock:
-                # Keep the path unless an invalidation or another cache came first.
-                if generation == self._generation and path.cache is self._cache:
-                    self._path = path
-        self.reads += 1  # a count that another thread loses does no harm
+        (known,) = look_each((self,), (values,))
+        if known is not None:
+            self.reads += 1  # a count that another thread loses does no harm
+            return known
+        path = mark = held = None
+        # Repeat if another thread moved the tensor meanwhile: the path would read old memory.
+        while path is None or mark != _marked(values)[1]:
+            held, mark = _marked(values)
+            path = resolve(self, Snapshot(values, FieldVersion.of(values), generation))
+        path.recognise(None if path.version.writes is None else mark)
+        with self._lock:
+            # Keep the path unless an invalidation or another cache came first.
+            if generation == self._generation and path.cache is self._cache:
+                self._path = path
+        self.reads += 1
         return held, values, path
 
     def begin_epoch(self) -> None:
@@ -432,9 +446,6 @@ class Field:
             values = self.source()
         except KeyError:
             return False
-        path = self._path
-        if path is not None and path.version is version and path.hold(values) is not None:
-            return True
         return FieldVersion.of(values) == version
 
     def begin(self, seen: Snapshot, *, cacheable: bool) -> FeatureCache | None:

@@ -502,9 +502,9 @@ class Joiner:
             if isinstance(version, _FrameVersion):
                 if version != _frame_version(value, version.read):
                     return False
-            elif version is not None and version != version_of(value):
+            elif version != version_of(value):
                 return False
-        return True
+        return not any([read.values.requires_grad for read in reading.reads])  # type: ignore[union-attr]
 
     def _levels_of(self, data: Any, copied: Any, stores: Mapping[Any, Any]) -> Levels:
         """Levels of the attributes of a copy of the data; made again when these change."""

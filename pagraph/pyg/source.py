@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from ..engine.engine import Engine
     from ..features.field import FieldRows
     from ..graph.minibatch import Subgraph
-    from ..sampling.gpu.sampler import DeviceSampler
+    from ..sampling.gpu.sampler import DeviceSampler, SampledBatch
     from ..sampling.gpu.state import Plan
     from ..seeds.order import Ticket
     from ..stats.stats import EpochRecorder
@@ -72,7 +72,7 @@ class _Prepared(NamedTuple):
         called: The ``transform_sampler_output`` that was called, if any.
         transformed: The batch transformed ahead, if any.
         ready: Event of a device's sampling; None if the CPU sampled, or after waiting for it.
-        words: Sizes of a batch that a device sampled, see ``Plan``.
+        words: Sizes of a batch that a device sampled, see ``Plan``; read by the program.
     """
 
     ticket: Ticket
@@ -335,9 +335,7 @@ class SubgraphSource(BatchSource[Any]):
         self, sampler: DeviceSampler, ticket: Ticket, recorder: EpochRecorder
     ) -> Sampled | None:
         """A batch that the device samples; None if PyG must select something on the CPU."""
-        ready: Event | None = None
-
-        words: Sequence[int] = ()
+        made: list[SampledBatch] = []
 
         def draw(
             seeds: Tensor | Mapping[str, Tensor],
@@ -345,17 +343,14 @@ class SubgraphSource(BatchSource[Any]):
             key: int,
             owners: Tensor | None,
         ) -> Subgraph:
-            nonlocal ready, words
             found = self._fields.with_room(partial(sampler.sample, seeds, key, dtype, times))
-            ready = found.ready
-            words = found.words
-            subgraph: Subgraph = found.batch
             if owners is not None:
                 with sampler.stream.use():
-                    subgraph = owned(subgraph, owners.to(self._device))
-                    ready = sampler.stream.record()
-            recorder.device_time("sampling", found.begun, ready)
-            return subgraph
+                    batch = owned(found.batch, owners.to(self._device))
+                    found = replace(found, batch=batch, ready=sampler.stream.record())
+            recorder.device_time("sampling", found.begun, found.ready)
+            made.append(found)
+            return found.batch  # type: ignore[no-any-return]
 
         begin = time.perf_counter_ns()
         view = self._view
@@ -371,7 +366,8 @@ class SubgraphSource(BatchSource[Any]):
             self._declines = True
             return None
         self._joiner.keys = [read.key for read in reading.reads]
-        prepared = _Prepared(ticket, output, hop_ends, reading, ready=ready, words=words)
+        ready = made[0].ready
+        prepared = _Prepared(ticket, output, hop_ends, reading, ready=ready, words=made[0].words)
         return Sampled(prepared, reading.reads, ready)
 
     def begin(self, ticket: Ticket) -> Wanted | None:
@@ -472,10 +468,6 @@ class SubgraphSource(BatchSource[Any]):
             return self._transformed(view.transform, batch, ticket, recorder)
         except _OwnError as failure:
             return FailedBatch(_cause(failure))
-
-    def words(self, prepared: _Prepared) -> Sequence[int]:
-        """See ``ProgramSource``."""
-        return prepared.words
 
     def build(self, prepared: _Prepared, rows: Sequence[FieldRows | None]) -> _Prepared:
         """Join the batch ahead, unless a transform of the sampler's output comes first.
@@ -582,7 +574,7 @@ class SubgraphSource(BatchSource[Any]):
         except _OwnError as failure:
             # Not stored in a local: its traceback refers to this frame, and the cycle would keep
             # both until garbage collection.
-            done = done._replace(error=_cause(failure))
+            return Fetched(_failed(prepared, done, failure), Sampled(None), ())
         except (MemoryError, OutOfMemory):
             raise
         except Exception:
@@ -602,7 +594,7 @@ class SubgraphSource(BatchSource[Any]):
         kept: Sequence[FieldRows | None] = [None] * len(reading.reads)
         if before is not None:
             kept = self._joiner.kept(before, rows, reading)
-        found = self._fields.current_each(reading.reads, kept)
+        found = self._fields.current_each(reading.reads, None, kept)
         return prepared._replace(reading=reading), found
 
     def _transformed(
@@ -763,6 +755,11 @@ def _versions(output: Any) -> list[object]:
                 version: object = object() if tensor.is_inference() else tensor._version
                 versions.append(version)
     return versions
+
+
+def _failed(prepared: _Prepared, done: _Transformed, failure: _OwnError) -> _Prepared:
+    """The batch, with the error of the user's transform in its place."""
+    return prepared._replace(batch=None, transformed=done._replace(error=_cause(failure)))
 
 
 def _cause(failure: _OwnError) -> Exception:

@@ -135,12 +135,12 @@ def test_unknown_fields_and_written_values():
     rows = fields.read_each(asked)
     assert torch.equal(rows[0].tensor, values["a"][ids]) and rows[1] is None
     with pytest.raises(KeyError):
-        fields.current_each(asked, rows)
+        fields.current_each(asked, None, rows)
     asked = reads("ab", ids)
     first = fields.read_each(asked)
     values["b"].add_(1)
     assert is_current(fields, "a", first[0]) and not is_current(fields, "b", first[1])
-    now = fields.current_each(asked, first)
+    now = fields.current_each(asked, None, first)
     assert now[0] is first[0] and torch.equal(now[1].tensor, values["b"][ids])
     assert torch.equal(fields.read_each(asked)[1].tensor, values["b"][ids])
 
@@ -153,7 +153,7 @@ def test_a_field_that_comes_back_is_read_then():
     rows = fields.read_each(asked)
     assert rows[1] is None
     values["b"] = taken
-    assert torch.equal(fields.current_each(asked, rows)[1].tensor, taken[ids])
+    assert torch.equal(fields.current_each(asked, None, rows)[1].tensor, taken[ids])
 
 
 def test_reads_of_other_ids_and_a_users_storage():
@@ -172,7 +172,8 @@ def test_reads_of_other_ids_and_a_users_storage():
     for got, wanted in zip(rows, expected, strict=True):
         assert torch.equal(got.tensor, wanted)
     assert [
-        now is before for now, before in zip(fields.current_each(asked, rows), rows, strict=True)
+        now is before
+        for now, before in zip(fields.current_each(asked, None, rows), rows, strict=True)
     ] == [True] * 5
 
 
