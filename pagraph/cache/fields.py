@@ -353,7 +353,7 @@ class FieldSet:
                 continue
             if reading is None:
                 try:
-                    reading = field.path(self._resolve, read.values)
+                    reading = field.resolved(self._resolve, read.values)
                 except (KeyError, RuntimeError):
                     continue
             else:
@@ -394,15 +394,18 @@ class FieldSet:
         # Not `read.values`, which were the field's when the batch was planned.
         looked = look_each(fields, [None] * len(fields))
         places = []
-        for place, (known, field, reading) in enumerate(zip(rows, fields, looked, strict=True)):
+        for place, known in enumerate(rows):
+            reading = looked[place]
+            # A version is one path's. Others may be equal: of a tensor that was set anew.
+            if known and reading and known.version is reading[2].version:
+                continue
+            field = fields[place]
             if known is None:
                 places.append(place)
-            elif known.version is not None and field is not None:
-                # A version is one path's. Others may be equal: of a tensor that was set anew.
-                if reading is not None and reading[2].version is known.version:
-                    continue
-                if not field.is_current(known.version, known.generation):
-                    places.append(place)
+            elif known.version is None or field is None:  # of a user's storage
+                continue
+            elif not field.is_current(known.version, known.generation):
+                places.append(place)
         return places
 
     def current_each(

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ..cache.choice import Role
-from ..engine.block_source import tensors_of
+from ..engine.block_source import arrays_of
 from ..engine.steps import BatchSource, Sampled
 from ..features.field import Read
 from .blocks import BlockBuilder
@@ -373,7 +373,7 @@ class NodeSource(NativeSource):
         if indices is None:
             accelerator = self._fields.accelerator
             assert accelerator is not None and sampled.ready is not None
-            accelerator.hand_over(tensors_of(batch), sampled.ready)
+            accelerator.hand_over(arrays_of(batch), sampled.ready)
             # Not earlier: they take memory, which is to be of the reader's stream.
             indices = self._fields.with_room(partial(builder.structures, batch.blocks))
             device = self._device

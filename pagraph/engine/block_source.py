@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -294,7 +294,7 @@ class BlockSource(BatchSource[_Batch]):
             if prepared.begun is not None:
                 recorder.device_time("copying", prepared.begun, prepared.ready)
             copied = prepared.copied
-            arrays = tensors_of(batch) if copied is None else [copied]
+            arrays = arrays_of(batch) if copied is None else [copied]
             accelerator.hand_over(arrays, prepared.ready)
         self._put(batch, rows)
         sampled = prepared.sampled
@@ -320,14 +320,20 @@ def sizes_of(batch: MiniBatch) -> Sizes:
 
 def _counts(batch: _Batch) -> tuple[int, int, int]:
     """Numbers of seeds (vertices, or links), of edges and of input nodes."""
-    counts = []
-    for nodes in (batch.output_nodes, batch.input_nodes):
-        of_types = nodes.values() if isinstance(nodes, Mapping) else (nodes,)
-        counts.append(sum([ids.shape[0] for ids in of_types]))
-    seeds, inputs = counts
+    if isinstance(batch, MiniBatch):
+        seeds = batch.output_nodes.shape[0]
+        edges = 0
+        for block in batch.blocks:
+            edges += block.indices.shape[0]
+        # Like `input_nodes`, without the call.
+        inputs = batch.blocks[0].src_nodes.shape[0] if batch.blocks else seeds
+    else:
+        seeds = sum(len(nodes) for nodes in batch.output_nodes.values())
+        edges = sum(block.num_edges for block in batch.blocks)
+        inputs = sum(len(nodes) for nodes in batch.input_nodes.values())
     if batch.links is not None:
         seeds = sum(links.positive.shape[1] for links in links_of(batch))
-    return seeds, sum([block.num_edges for block in batch.blocks]), inputs
+    return seeds, edges, inputs
 
 
 def arrays_of(batch: MiniBatch | HeteroMiniBatch) -> list[Tensor]:
@@ -394,18 +400,6 @@ def with_arrays(
     if batch.links is not None:
         pairs = {etype: _links(links, left) for etype, links in batch.links.items()}
     return HeteroMiniBatch(seeds, hetero_blocks, by_type, links=pairs)
-
-
-def tensors_of(batch: MiniBatch | HeteroMiniBatch) -> list[Tensor]:
-    """All tensors of a sampled batch without fields."""
-    if isinstance(batch, MiniBatch):
-        parts = [batch.output_nodes, *(block.src_nodes for block in batch.blocks)]
-    else:
-        parts = [
-            *batch.output_nodes.values(),
-            *chain(*(block.src_nodes.values() for block in batch.blocks)),
-        ]
-    return [*parts, *arrays_of(batch)]
 
 
 def links_of(batch: MiniBatch | HeteroMiniBatch) -> Iterable[Links]:

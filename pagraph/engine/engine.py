@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -368,11 +368,10 @@ class _Maker(Generic[T]):
     def fetch(self, sampled: Sampled, recorder: EpochRecorder, windows: Windows | None) -> Fetched:
         """Read the rows of a batch, and build what can be built ahead; in any thread."""
         begin = time.perf_counter_ns()
-        read = partial(self.fields.read_each, windows=windows)
         try:
             if self.fields.accelerator is None:
-                return self._fetched(sampled, read)
-            return self.fields.with_room(partial(self._fetched, sampled, read))
+                return self._fetched(sampled, windows)
+            return self.fields.with_room(partial(self._fetched, sampled, windows))
         except (MemoryError, OutOfMemory):
             raise
         except Exception:
@@ -383,11 +382,20 @@ class _Maker(Generic[T]):
         finally:
             recorder.spent("fetching", begin)
 
-    def _fetched(self, sampled: Sampled, read: Callable[..., Any]) -> Fetched:
+    def _fetched(
+        self,
+        sampled: Sampled,
+        windows: Windows | None = None,
+        kept: Sequence[FieldRows | None] | None = None,
+    ) -> Fetched:
         if self.send is not None:
             sampled = self.send(sampled)
         batch, reads, after = sampled
-        rows = read(reads, after)
+        rows: Sequence[FieldRows | None]
+        if kept is None:
+            rows = self.fields.read_each(reads, after, windows)
+        else:
+            rows = self.fields.current_each(reads, after, kept)
         if self.build is not None:
             batch = self.build(batch, rows)
         return Fetched(batch, sampled, rows)
@@ -402,7 +410,7 @@ class _Maker(Generic[T]):
         def make() -> Fetched:
             sampled = self.source.again(fetched.batch, recorder)
             kept = [known.get((read.key, id(read.ids))) for read in sampled.reads]
-            return self._fetched(sampled, partial(self.fields.current_each, kept=kept))
+            return self._fetched(sampled, kept=kept)
 
         return self.fields.with_room(make)
 

@@ -374,7 +374,7 @@ class Field:
 
     def path(
         self, resolve: Callable[[Field, Snapshot], ReadPath], values: FieldValue | None = None
-    ) -> tuple[object, FieldValue, ReadPath]:
+    ) -> Reading:
         """The values' memory, which the caller holds while reading, the values, and their path.
 
         Counts a read. The path is resolved again if the values changed.
@@ -387,13 +387,19 @@ class Field:
             KeyError: The field is gone.
             RuntimeError: The field requires gradients, and these are enabled in the thread.
         """
+        (known,) = look_each((self,), (values,))
+        if known is None:
+            return self.resolved(resolve, values)
+        self.reads += 1  # a count that another thread loses does no harm
+        return known
+
+    def resolved(
+        self, resolve: Callable[[Field, Snapshot], ReadPath], values: FieldValue | None = None
+    ) -> Reading:
+        """:meth:`path` of values that :func:`look_each` does not know."""
         generation = self._generation  # before the values, so that no invalidation is missed
         if values is None:
             values = self._now()
-        (known,) = look_each((self,), (values,))
-        if known is not None:
-            self.reads += 1  # a count that another thread loses does no harm
-            return known
         path = mark = held = None
         # Repeat if another thread moved the tensor meanwhile: the path would read old memory.
         while path is None or mark != _marked(values)[1]:
