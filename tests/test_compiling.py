@@ -130,7 +130,7 @@ def new_recorder():
 
 def test_no_stage_and_no_read_has_the_kernels(clock, monkeypatch):
     """Also of those that load a kernel in the middle of their work, and one that another calls."""
-    sample, read = NeighborSampler.sample, fields.read_counted
+    sample, read = NeighborSampler.sample, fields.read_each
 
     def sampling(*args, **kwargs):
         clock.works(3)
@@ -144,7 +144,7 @@ def test_no_stage_and_no_read_has_the_kernels(clock, monkeypatch):
         return read(*args)
 
     monkeypatch.setattr(NeighborSampler, "sample", sampling)
-    monkeypatch.setattr(fields, "read_counted", reading)
+    monkeypatch.setattr(fields, "read_each", reading)
     options = {"batch_size": 10, "fields": ["feat"], "num_workers": 0, "prefetch": 0}
     loader = Loader(sbm(20), torch.arange(20), NeighborSampler([2]), **options)
     begin = clock.now

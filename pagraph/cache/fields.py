@@ -314,7 +314,7 @@ class FieldSet:
         self, reads: Sequence[Read], after: Event | None = None, windows: Windows | None = None
     ) -> list[FieldRows | None]:
         """:meth:`read` of each; None for a field that cannot be read now, or that is written so
-        often that its rows would be read in vain.
+        often that its rows would be read in vain (not through windows, which have read them).
 
         Such a field may be set again before its rows are needed; otherwise :meth:`current_each`
         raises. Uncached rows in memory are copied in one call for all fields: 0.24 rather than
@@ -341,16 +341,15 @@ class FieldSet:
 
     def _read_together(self, reads: Sequence[Read]) -> list[FieldRows | None]:
         """:meth:`read_each` on the CPU, with one call for all plain rows in memory."""
-        begin = time.perf_counter()
         rows: list[FieldRows | None] = [None] * len(reads)
         fields = [self._fields.get(read.key) for read in reads]
         # Readings keep the values alive until they are copied.
         known = look_each(fields, [read.values for read in reads])
         plain: list[tuple[int, Field, Reading]] = []
-        others: list[tuple[int, Field, Reading]] = []
         for place, (read, field, reading) in enumerate(zip(reads, fields, known, strict=True)):
             if field is None or field.is_written:
                 continue
+            begin = time.perf_counter()
             if reading is None:
                 try:
                     reading = field.resolved(self._resolve, read.values)
@@ -358,13 +357,16 @@ class FieldSet:
                     continue
             else:
                 field.reads += 1  # as `path` does; a count that another thread loses does no harm
-            is_plain = reading[2].plain is not None and read.ids.dtype == reads[0].ids.dtype
-            (plain if is_plain else others).append((place, field, reading))
+            if reading[2].plain is not None and read.ids.dtype == reads[0].ids.dtype:
+                plain.append((place, field, reading))
+            else:
+                rows[place] = self._read_here(read, field, reading, begin, None)
         if plain:
             wanted: Any = [
                 (reading[2].plain, reads[place].ids, field.pool, reads[place].padding)
                 for place, field, reading in plain
             ]
+            begin = time.perf_counter()
             copied = read_each(wanted)
             # Divide the call's time by bytes: the time of each field is unknown.
             nbytes = sum([tensor.nbytes for tensor in copied])
@@ -383,9 +385,6 @@ class FieldSet:
                 counted.append(CountedRead(field.label, path.tier, *of_read))
                 rows[place] = FieldRows(tensor, path.version, path.generation)
             self._counters.record_each(counted)
-        for place, field, reading in others:
-            begin = time.perf_counter()
-            rows[place] = self._read_here(reads[place], field, reading, begin, None)
         return rows
 
     def outdated(self, reads: Sequence[Read], rows: Sequence[FieldRows | None]) -> list[int]:
@@ -402,8 +401,8 @@ class FieldSet:
             field = fields[place]
             if known is None:
                 places.append(place)
-            elif known.version is None or field is None:  # of a user's storage
-                continue
+            elif known.version is None or field is None:
+                continue  # rows of a user's storage, which is no field and has no versions
             elif not field.is_current(known.version, known.generation):
                 places.append(place)
         return places

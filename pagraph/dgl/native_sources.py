@@ -205,7 +205,9 @@ class NativeSource(BatchSource[Any]):
 
     def count(self, sampled: Any, recorder: EpochRecorder, *, seeds: int) -> None:
         """Record a delivered batch."""
-        raise NotImplementedError
+        batch = sampled.batch
+        inputs = sum(map(len, batch.input_nodes.values()))
+        recorder.delivered(seeds=seeds, edges=batch.num_edges, input_nodes=inputs)
 
     def deliver(self, sampled: Any, rows: Sequence[Tensor], recorder: EpochRecorder) -> Any:
         """DGL's ``(input_nodes, output_nodes, blocks)``, or subgraph in their place, with columns
@@ -485,12 +487,3 @@ class SubgraphSource(NativeSource):
         builder = sampled.structure.builder
         subgraph = builder.graph(sampled.index, nodes, edges, node_rows, edge_rows)
         return self.as_dgls(nodes), subgraph
-
-    def count(self, sampled: _SampledSubgraph, recorder: EpochRecorder, *, seeds: int) -> None:
-        """Record a delivered batch."""
-        batch = sampled.batch
-        recorder.delivered(
-            seeds=seeds,
-            edges=batch.num_edges,
-            input_nodes=sum(map(len, batch.input_nodes.values())),
-        )

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+from operator import is_not
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import torch
 
@@ -30,7 +31,7 @@ from ..system.units import shortened
 from .envelope import Envelope
 from .epochs import EpochIterator, Epochs
 from .planning import Planner, Ranker
-from .program import Begun, DeviceProgram, ProgramSource
+from .program import Begun, DeviceProgram
 from .steps import (
     BatchSource,
     Build,
@@ -173,7 +174,7 @@ class Engine(Generic[T]):
         fetch: Any = make.fetch
         deliver: Any = make.deliver
         if program is not None:
-            program.source = cast(ProgramSource, source)  # only such sources come with a program
+            program.source = source  # only those of `ProgramSource` come with a program
             deliver = partial(_deliver_program, program, fetch, deliver)
             if not program.samples:
                 fetch = partial(_fetch_by_program, program, fetch)
@@ -230,7 +231,7 @@ class Engine(Generic[T]):
         return batch
 
     def _maker(self, source: BatchSource[T]) -> _Maker[T]:
-        return _Maker(source, self.fields, source.send, source.build, source.repeats)
+        return _Maker(source, self.fields, source.send, source.build)
 
     def request_key(self, key: int) -> int:
         """The key of a request with a user's ``key``, a function of it and of the order's seed."""
@@ -356,14 +357,13 @@ class _Maker(Generic[T]):
     Attributes:
         source: Samples and builds them.
         fields: Reads rows.
-        send, build, repeats: The source's.
+        send, build: The source's.
     """
 
     source: BatchSource[T]
     fields: FieldSet
     send: Send | None
     build: Build | None
-    repeats: bool
 
     def fetch(self, sampled: Sampled, recorder: EpochRecorder, windows: Windows | None) -> Fetched:
         """Read the rows of a batch, and build what can be built ahead; in any thread."""
@@ -375,8 +375,8 @@ class _Maker(Generic[T]):
         except (MemoryError, OutOfMemory):
             raise
         except Exception:
-            # Of data that are being changed, or else the reader gets the same error.
-            if not self.repeats and self.source.is_current(sampled.batch):
+            # The data may be just being changed. If not, the reader gets the same error.
+            if not self.source.repeats and self.source.is_current(sampled.batch):
                 raise
             return Fetched(sampled.batch, sampled, None)
         finally:
@@ -403,32 +403,37 @@ class _Maker(Generic[T]):
     def again(self, fetched: Fetched, recorder: EpochRecorder) -> Fetched:
         """A batch that is outdated or failed, made from the present data, but for rows of the same
         ids that are current; in the reader's thread."""
+        sampled = self.source.again(fetched.batch, recorder)
         known = {}
-        for read, rows in zip(fetched.sampled.reads, fetched.rows or (), strict=False):
-            known[read.key, id(read.ids)] = rows
-
-        def make() -> Fetched:
-            sampled = self.source.again(fetched.batch, recorder)
-            kept = [known.get((read.key, id(read.ids))) for read in sampled.reads]
-            return self._fetched(sampled, kept=kept)
-
-        return self.fields.with_room(make)
+        if fetched.rows is not None:
+            for read, rows in zip(fetched.sampled.reads, fetched.rows, strict=True):
+                known[read.key, id(read.ids)] = rows
+        kept = [known.get((read.key, id(read.ids))) for read in sampled.reads]
+        made = self.fields.with_room(partial(self._fetched, sampled, kept=kept))
+        recorder.count(late_reads=sum(map(is_not, made.rows or (), kept)))
+        return made
 
     def deliver(self, fetched: Fetched, recorder: EpochRecorder) -> T | FailedBatch:
         """The finished batch, of the data's present version."""
         # First: by the ids of other edges, rows may be out of range.
         if fetched.rows is None or not self.source.is_current(fetched.batch):
             fetched = self.again(fetched, recorder)
-        batch, (_, reads, after), ahead = fetched
-        assert ahead is not None
-        rows = self.fields.current_each(reads, after, ahead)
+        ahead: Any = fetched.rows
+        try:
+            rows = self.fields.current_each(fetched.sampled.reads, fetched.sampled.after, ahead)
+        except (KeyError, RuntimeError) as error:
+            # An attribute that is no field any more, such as one that requires gradients now.
+            if not self.source.repeats or isinstance(error, OutOfMemory):
+                raise
+            fetched = self.again(fetched, recorder)
+            ahead = fetched.rows
+            rows = ahead
         if rows is not ahead:
-            late = sum([now is not then for now, then in zip(rows, ahead, strict=True)])
-            recorder.count(late_reads=late)
+            recorder.count(late_reads=sum(map(is_not, rows, ahead)))
         tensors = [known.tensor for known in rows]
         accelerator = self.fields.accelerator
         if accelerator is None:
-            return self.source.deliver(batch, tensors, recorder)
+            return self.source.deliver(fetched.batch, tensors, recorder)
         # Rows that were read together are waited for once.
         arriving: dict[Event, list[FieldRows]] = {}
         for known in rows:
@@ -438,7 +443,7 @@ class _Maker(Generic[T]):
             if together[0].begun is not None:
                 recorder.device_time("reading", together[0].begun, ready)
             accelerator.hand_over([known.tensor for known in together], ready)
-        return self.source.deliver(batch, tensors, recorder)
+        return self.source.deliver(fetched.batch, tensors, recorder)
 
 
 def _fetch_by_program(

@@ -194,7 +194,7 @@ class DeviceProgram:
         reason: Why batches are made kernel by kernel now; empty if they are not.
     """
 
-    source: ProgramSource
+    source: Any  # a ProgramSource
 
     def __init__(
         self,

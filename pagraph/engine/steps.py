@@ -41,8 +41,8 @@ class Fetched(NamedTuple):
     Attributes:
         batch: The batch, built as far as it can be.
         sampled: Its sample.
-        rows: Its rows; None for a field that could not be read, or is read on delivery. No rows at
-            all: preparing failed, and is repeated on delivery.
+        rows: Its rows, with None for a field that is read on delivery. If ``rows`` is None,
+            preparing failed, and is repeated on delivery.
     """
 
     batch: Any

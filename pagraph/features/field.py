@@ -28,7 +28,8 @@ from .store import CachedFeature, FeatureCache
 # is no longer written is still cached within a few thousand batches.
 _FIRST_PATIENCE = 8
 _LAST_PATIENCE = 4096
-_WRITES = 2  # a field that was written so many times in turn between batches is not read ahead
+# A field whose rows were outdated on delivery so many times in turn is no longer read ahead.
+_WRITES = 2
 _WORTH = 8  # a cache has paid for itself after this many times its patience in reads
 
 
@@ -300,7 +301,7 @@ def look_each(
         if not isinstance(values, Tensor):
             held = path.hold(values)
         else:
-            # As `hold` has it.
+            # As `_marked` has it; tensors of inference mode have no mark.
             held = values.untyped_storage()
             layout = values.storage_offset(), values.shape, values.stride(), values.dtype
             mark = values._version, weakref.ref(held), held.data_ptr(), *layout
@@ -326,7 +327,7 @@ class Field:
         pool: Recycled memory for its rows. Default: fresh memory.
 
     Attributes:
-        reads: Reads of the version that was read last.
+        reads: Reads of the version that was read last; the caller of :func:`look_each` counts.
         is_written: Whether the values are written in every step, as node memories are, so that rows
             read ahead would be outdated.
     """

@@ -263,7 +263,7 @@ def _frame_version(frame: Any, read: Sequence[Any] = ()) -> _FrameVersion | None
     return None if None in versions else _FrameVersion(read, columns, versions)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Reading:
     """What is read of the data for a batch.
 
@@ -275,6 +275,7 @@ class Reading:
         reads: Their reads, in the same order.
         written: Versions of the vertices of each read; None if unknown.
         versions: Versions of those that PyG will select; None if changes cannot be detected.
+        is_joined: Whether its data became a batch.
     """
 
     data: Any
@@ -284,6 +285,7 @@ class Reading:
     reads: Sequence[Read] = ()
     written: Sequence[Any] = ()
     versions: dict[Name, Any] = field(default_factory=dict)
+    is_joined: bool = False
 
 
 Make: TypeAlias = Callable[[Any, Any, "Reading", Mapping[Name, Tensor]], Any]
@@ -388,8 +390,8 @@ class Joiner:
             value = stores[key]._mapping[attribute]
             source = self._sources.get(name) or _Source(self._view, name)
             # As `rows_of` has it, without the call.
-            known, array = source.found
-            values = value if array is None else array
+            known, rows = source.found
+            values = rows()
             if known() is not value or values.requires_grad:
                 values = source.rows_of(value)
             if nodes is None or values is None:  # PyG selects it
@@ -448,9 +450,12 @@ class Joiner:
     def join(self, output: Any, reading: Reading, rows: Sequence[Tensor | None]) -> Any:
         """The batch from a reading and its rows, before the user's transforms.
 
-        A reading can be joined once, since its data becomes the batch. Attributes without rows
-        are left as they are.
+        The reading's data becomes the batch, so to join another the data are read again.
+        Attributes without rows are left as they are.
         """
+        if reading.is_joined:
+            reading = self.plan(output, {})
+        reading.is_joined = True
         # `copy.copy` takes 3 us longer.
         view = object.__new__(type(self._view))
         vars(view).update(
@@ -504,7 +509,7 @@ class Joiner:
                     return False
             elif version != version_of(value):
                 return False
-        return not any([read.values.requires_grad for read in reading.reads])  # type: ignore[union-attr]
+        return True
 
     def _levels_of(self, data: Any, copied: Any, stores: Mapping[Any, Any]) -> Levels:
         """Levels of the attributes of a copy of the data; made again when these change."""
@@ -514,7 +519,7 @@ class Joiner:
             levels = self._levels = Levels.of(attributes, copied, stores, levels)
             for name, source in self._sources.items():
                 if name not in levels.fields:
-                    source.found = _nothing, None  # lets go of an array
+                    source.found = _nothing, _nothing  # lets go of an array
         return levels
 
     def _vertices_of(
@@ -570,27 +575,32 @@ class _Source:
     Attributes:
         key: Key of the field. Of a part it is the name, which no other attribute can have.
         label: Its name in the statistics: ``x``, ``paper/x``, ``paper/tf.numerical``.
-        found: A reference to what was found to be plain last, and its tensor if it is an array.
+        found: References to what was found to be plain last, and to its tensor, which is the same but
+            for arrays.
     """
 
     def __init__(self, view: Any, name: Name | PartName, part: Any = None) -> None:
         key, attribute, *of_part = name
-        owned = attribute if key is None else f"{key}/{attribute}"
-        self.label: str = ".".join([owned, *of_part])
+        self.label: str = ".".join([attribute, *of_part])
+        if key is not None:
+            self.label = f"{key}/{self.label}"
         self.key: Hashable = name if of_part else self.label
         self.name = name
         self.part = part
         self._view = view
-        self.found: tuple[Callable[[], Any], Tensor | None] = (_nothing, None)
+        self.found: tuple[Callable[[], Any], Callable[[], Any]] = (_nothing, _nothing)
 
     def rows_of(self, value: Any) -> Tensor | None:
         """The value as :func:`plain_rows` has it, of an array always the same tensor, so that
         versions can be compared."""
-        known, rows = self.found
-        if rows is None or known() is not value:
-            rows = plain_rows(value)
-            if rows is not None:
-                self.found = weakref.ref(value), None if rows is value else rows
+        known, kept = self.found
+        if value is not None and known() is value and not kept().requires_grad:
+            return kept()  # type: ignore[no-any-return]
+        rows = plain_rows(value)
+        if rows is value:
+            self.found = (weakref.ref(value),) * 2
+        elif rows is not None:
+            self.found = weakref.ref(value), lambda: rows
         return rows
 
     def __call__(self) -> Tensor:
@@ -601,17 +611,15 @@ class _Source:
         except AttributeError:
             raise KeyError(self.name) from None
         value: Any = store._mapping[self.name[1]]
-        known, array = self.found
-        before = known()
-        rows: Any
+        known, kept = self.found
+        before: Any = kept()
+        is_known = before is not None and not before.requires_grad
         if self.part is None:
-            if before is value:
-                rows = value if array is None else array
-                if not rows.requires_grad:
-                    return rows  # type: ignore[no-any-return]
+            if is_known and known() is value:
+                return before  # type: ignore[no-any-return]
         else:
             features: Any = getattr(value, "feat_dict", {}).get(self.part)
-            if before is not None and before is features and not features.requires_grad:
+            if is_known and before is features:
                 count = getattr(value, "_num_rows", None)
                 if count is None:
                     # As `len` has it, without four calls of PyTorch Frame's and torch's.
@@ -620,7 +628,7 @@ class _Source:
                 if features.shape[0] == count:
                     return features  # type: ignore[no-any-return]
             value = dense_part(value, self.part)
-        rows = None if value is None else self.rows_of(value)
+        rows = self.rows_of(value)
         if rows is None:
             raise KeyError(self.name)
-        return rows  # type: ignore[no-any-return]
+        return rows

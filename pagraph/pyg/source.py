@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 import time
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -46,13 +45,14 @@ class _Transformed(NamedTuple):
     """A batch that the loader's transforms have processed ahead of the reader.
 
     Attributes:
-        function: The loader's ``transform``.
-        batch: Its result.
-        error: The error that it or ``transform_sampler_output`` raised instead.
+        of_output, of_batch: ``transform_sampler_output`` and ``transform``.
+        batch: The result of ``transform``.
+        error: The error that one of them raised instead.
         written: Versions of the sampler's output before ``transform``, which may write it.
     """
 
-    function: Callable[[Any], Any] | None
+    of_output: Callable[[Any], Any] | None
+    of_batch: Callable[[Any], Any] | None
     batch: Any = None
     error: Exception | None = None
     written: Sequence[object] = ()
@@ -475,10 +475,9 @@ class SubgraphSource(BatchSource[Any]):
         An attribute without rows stays whole until ``deliver`` puts its rows in its place.
         """
         reading = prepared.reading
-        if reading is None:
+        prepared = prepared._replace(rows=rows)
+        if reading is None or self._view.transform_sampler_output is not prepared.called:
             return prepared
-        if self._view.transform_sampler_output is not prepared.called:
-            return prepared._replace(rows=rows)
         if reading.levels is None and not self._calls_ahead:
             return prepared
         # If changes cannot be detected (some require gradients), the reader joins.
@@ -490,6 +489,7 @@ class SubgraphSource(BatchSource[Any]):
             # The stream that sampled, so that this work is ordered after it.
             stream = self._device_sampler.stream.use()
         with stream:
+            # As `_join` has it, without the call.
             batch = self._joiner.join(prepared.output, reading, tensors)
             if self._pins:
                 batch = batch.apply(_pinned)
@@ -498,30 +498,30 @@ class SubgraphSource(BatchSource[Any]):
                 there = []
                 if prepared.ready is not None:
                     there = _sampled_parts(batch, prepared.output.batch is not None)
-                put: list[Any] = [
-                    read.values if tensor is None else tensor
-                    for read, tensor in zip(reading.reads, tensors, strict=True)
-                ]
+                # Attributes that are whole stay where they are.
+                put: list[Any] = [*tensors, *[read.values for read in reading.reads]]
                 sent = self._sender.send(batch, put, there)
-        return prepared._replace(batch=batch, rows=rows, sent=sent)
+        return prepared._replace(batch=batch, sent=sent)
 
     def is_current(self, prepared: _Prepared) -> bool:
         """See ``BatchSource``; of a batch that was transformed ahead also the rows, as the
         transform may have written the ids that they would be read by again."""
         view = self._view
+        function = view.transform_sampler_output
         reading = prepared.reading
         done = prepared.transformed
-        if reading is None:
-            return done is not None and done.error is not None
-        if prepared.called is not view.transform_sampler_output:
-            return prepared.called is None  # then `deliver` calls it
-        if done is None:
-            return self._joiner.is_current(reading)
-        if done.function is not view.transform:
+        if done is not None:
+            if done.of_output is not function or done.of_batch is not view.transform:
+                return False
+            if done.error is not None:
+                return True
+        elif prepared.called is not None and prepared.called is not function:
             return False
-        if done.error is not None:
-            return True
+        if reading is None:
+            return False
         is_current = self._joiner.is_current(reading)
+        if done is None:
+            return is_current
         if is_current and not self._fields.outdated(reading.reads, prepared.rows):
             return True
         # A user's sampler cannot sample again, so keep the batch if the sample was overwritten.
@@ -551,13 +551,12 @@ class SubgraphSource(BatchSource[Any]):
         # The transforms may write `input_id`, which has the memory of the seeds.
         ticket = replace(prepared.ticket, seeds=prepared.ticket.seeds.clone())
         prepared = prepared._replace(ticket=ticket)
-        done = _Transformed(view.transform)
+        done = _Transformed(of_output, view.transform)
         try:
             if of_output is not prepared.called:
-                before = prepared.reading
-                prepared = prepared._replace(called=of_output)
                 output = self._transformed(of_output, prepared.output, ticket, recorder, place=0)
-                prepared = prepared._replace(output=output, reading=None)
+                before = prepared.reading
+                prepared = prepared._replace(output=output, called=of_output, reading=None)
                 begin = time.perf_counter_ns()
                 prepared, rows = self._read(prepared, before, rows)
                 prepared = self.build(prepared, rows)
@@ -567,9 +566,7 @@ class SubgraphSource(BatchSource[Any]):
             if prepared.batch is None or None in rows:
                 return Fetched(prepared, sampled, rows)
             done = done._replace(written=_versions(prepared.output))
-            batch = prepared.batch
-            if view.transform is not None:
-                batch = self._transformed(view.transform, batch, ticket, recorder)
+            batch = self._transformed(done.of_batch, prepared.batch, ticket, recorder)
             done = done._replace(batch=batch)
         except _OwnError as failure:
             # Not stored in a local: its traceback refers to this frame, and the cycle would keep
@@ -594,7 +591,10 @@ class SubgraphSource(BatchSource[Any]):
         kept: Sequence[FieldRows | None] = [None] * len(reading.reads)
         if before is not None:
             kept = self._joiner.kept(before, rows, reading)
-        found = self._fields.current_each(reading.reads, None, kept)
+        accelerator = self._fields.accelerator
+        # The transform may have made the vertices on this thread's stream.
+        after = None if accelerator is None else accelerator.current_stream.record()
+        found = self._fields.current_each(reading.reads, after, kept)
         return prepared._replace(reading=reading), found
 
     def _transformed(
@@ -664,25 +664,22 @@ class SubgraphSource(BatchSource[Any]):
         """The batch with its current rows, where it is delivered."""
         batch = prepared.batch
         is_there = False
-        before = [None if known is None else known.tensor for known in prepared.rows]
-        is_current = all(map(operator.is_, before, rows))
-        if batch is not None and (is_current or _has_put(batch, prepared, rows)):
+        if batch is not None and _has_put(batch, prepared, rows):
             if prepared.sent is not None:
                 sent, is_there = prepared.sent
                 sent.arrive()
                 recorder.device_time("copying", sent.begun, sent.ready)
         else:
             prepared = self._handed_over(prepared)
-            batch = self._fields.with_room(partial(self._joined_now, prepared, rows))
+            batch = self._fields.with_room(partial(self._join, prepared, rows))
         if (device := self._device) is not None and not is_there:
             move = partial(batch.to, device, non_blocking=device.type != "cpu")
             batch = self._fields.with_room(move)
         return batch
 
-    def _joined_now(self, prepared: _Prepared, rows: Sequence[Tensor]) -> Any:
-        # A reading is joined once, and this may be repeated.
-        reading = self._joiner.plan(prepared.output, prepared.hop_ends)
-        batch = self._joiner.join(prepared.output, reading, rows)
+    def _join(self, prepared: _Prepared, rows: Sequence[Tensor | None]) -> Any:
+        assert prepared.reading is not None
+        batch = self._joiner.join(prepared.output, prepared.reading, rows)
         return batch.apply(_pinned) if self._pins else batch
 
     def _handed_over(self, prepared: _Prepared) -> _Prepared:
@@ -723,8 +720,8 @@ def _has_put(batch: Any, prepared: _Prepared, rows: Sequence[Tensor]) -> bool:
         before = read.values if then is None else then.tensor
         if before is now:
             continue
-        store = None if len(name) > 2 else stores_of(batch).get(name[0])
-        if store is None or store._mapping.get(name[1]) is not before:
+        store = stores_of(batch).get(name[0])
+        if len(name) > 2 or store is None or store._mapping.get(name[1]) is not before:
             return False
         store._mapping[name[1]] = now
     return True

@@ -62,9 +62,9 @@ class EpochStats(Tabled):
         seconds: Seconds by stage (see ``STAGES``).
         counts: Delivered "seeds", "edges" (sampled) and "input_nodes". With look-ahead,
             "window_rows" read from files, each once in a group of batches, and their
-            "window_bytes". "late_reads": how often a field was read for a batch on delivery, since
-            it had been written. If a device samples, "overflows": batches that were larger than
-            expected and made twice.
+            "window_bytes". "late_reads": how often a field was read for a batch on delivery, as its
+            rows were not there or outdated. If a device samples, "overflows": batches that were
+            larger than expected and made twice.
         reads: Rows and bytes by tier and seconds, for every field.
         device_seconds: Seconds that a device worked, from events in its streams: for "sampling",
             "reading" rows (with sampling, in batches of one launch) and "copying" blocks.
