@@ -575,8 +575,8 @@ class _Source:
     Attributes:
         key: Key of the field. Of a part it is the name, which no other attribute can have.
         label: Its name in the statistics: ``x``, ``paper/x``, ``paper/tf.numerical``.
-        found: References to what was found to be plain last, and to its tensor, which is the same but
-            for arrays.
+        found: References to what was found to be plain last, and to its tensor (another for an
+            array).
     """
 
     def __init__(self, view: Any, name: Name | PartName, part: Any = None) -> None:

@@ -117,7 +117,9 @@ def batches_of(change, loader, data):
             return found
 
 
-@pytest.mark.parametrize("ahead", [{"num_workers": 2}, {"prefetch": 4}], ids=["2", "0"])
+@pytest.mark.parametrize(
+    "ahead", [{"num_workers": 2, "prefetch": 4}, {"prefetch": 4}], ids=["2", "0"]
+)
 @pytest.mark.parametrize("functions", FUNCTIONS)
 @pytest.mark.parametrize("change", CHANGES)
 def test_ours(change, functions, ahead):
