@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -149,7 +150,10 @@ class LayerSampler(DGLBlockSampler):
             exclude=excluded_sets(g, core, exclude_eids),
         )
         builder = BlockBuilder(g, core)
-        blocks = builder.build_all(batch.blocks, builder.structures(batch.blocks))
+        # Copies: DGL's indices hold addresses, and a worker process that sends a batch moves the
+        # memory of the columns, which is the same, to where processes share it.
+        indices = builder.structures(copy.deepcopy(batch.blocks))
+        blocks = builder.build_all(batch.blocks, indices)
         if self.output_device is not None:
             blocks = [block.to(self.output_device) for block in blocks]
         return blocks[0].srcdata[dgl.NID], seed_nodes, blocks

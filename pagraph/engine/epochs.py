@@ -18,7 +18,7 @@ from ..system.checks import as_integer
 from ..system.stage import AheadStage, OwnReaderError, Relay, SerialStage, Stage, end_dropped
 from ..system.thread_use import ThreadUse
 from .lookahead import LookedAhead
-from .steps import BatchSource, FailedBatch, Fetched, Finish, Steps
+from .steps import FailedBatch, Fetched, Finish, Steps
 
 if TYPE_CHECKING:
     from .program import Begun, DeviceProgram
@@ -31,18 +31,22 @@ _STATE_VERSION = 1
 
 
 class Epochs(Generic[T]):
-    """Each ``iter()`` is one epoch, recorded in ``stats``; two may be alive at once."""
+    """Each ``iter()`` is one epoch, recorded in ``stats``; two may be alive at once.
+
+    Attributes:
+        steps: Make the batches; set before the first epoch.
+    """
+
+    steps: Steps[T]
 
     def __init__(
         self,
         order: BatchOrder,
-        steps: Steps[T] | None = None,
         *,
         options: PipelineOptions,
         stats: LoaderStats,
     ) -> None:
         self.order = order
-        self.steps: Steps[T] = steps or Steps(BatchSource(), _nothing, _nothing)
         self.options = options
         self.stats = stats
         self.tracing: Tracing = Tracing()
@@ -300,10 +304,6 @@ def _method(stats: LoaderStats) -> Callable[[], object]:
 def _equal(saved: Any, expected: Any) -> bool:
     """Whether a saved value equals the loader's; False for another type, such as a tensor."""
     return isinstance(saved, type(expected)) and bool(saved == expected)
-
-
-def _nothing(*_: Any) -> Any:
-    raise AssertionError("an engine must be given a source of batches first")
 
 
 def _timed(recorder: EpochRecorder, work: Iterable[Callable[[], object] | None]) -> None:

@@ -453,7 +453,9 @@ class Field:
             values = self.source()
         except KeyError:
             return False
-        return FieldVersion.of(values) == version
+        (known,) = look_each((self,), (values,))
+        is_known = known is not None and known[2].version is version
+        return is_known or FieldVersion.of(values) == version
 
     def begin(self, seen: Snapshot, *, cacheable: bool) -> FeatureCache | None:
         """Note which values are read and whether they may be cached; returns their cache.
