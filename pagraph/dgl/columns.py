@@ -69,6 +69,7 @@ class Columns:
         for type_, name in names:
             of_type = ids[type_]
             ends = (of_type.shape[0],) if bounds is None else bounds[type_]
+            # The usual answer of `key_of`, without its call for each column of each batch.
             key: Hashable = (kind, type_, name)
             if not has_frames or key not in self._added:
                 key = self.key_of(kind, type_, name)

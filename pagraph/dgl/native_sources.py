@@ -170,6 +170,7 @@ class NativeSource(BatchSource[Any]):
     def sample(self, ticket: Ticket, recorder: EpochRecorder) -> Sampled:
         """See ``BatchSource``."""
         structure = self.structure
+        # As `look` compares: its call would be one for each batch.
         if not self.ahead and structure.mark is not getattr(self._graph, self._mark):
             structure = self.look()
         try:

@@ -113,13 +113,6 @@ class ReadPath:
         # Never for rows on a device, whose tensor a kept path would keep alive.
         self._mark = None if isinstance(self.base, DeviceFeature) else mark
 
-    def hold(self, values: FieldValue) -> object | None:
-        """The values' memory; None if they are not this path's, or were written since."""
-        if self._values() is not values or self._mark is None:
-            return None
-        held, mark = _marked(values)
-        return held if mark == self._mark else None
-
 
 def _delivered(stored: StoredFeature, cache: FeatureCache | None) -> Feature:
     if cache is not None and cache.rows.device.type == "cpu":
@@ -298,16 +291,16 @@ def look_each(
         # Those that require gradients are refused by `path`.
         if path._values() is not values or path._mark is None or values.requires_grad:
             continue
-        if not isinstance(values, Tensor):
-            held = path.hold(values)
-        else:
-            # As `_marked` has it; tensors of inference mode have no mark.
+        held: Any
+        mark: tuple[object, ...]
+        if isinstance(values, Tensor):
+            # As `_marked` has it, without the call; tensors of inference mode have no mark.
             held = values.untyped_storage()
             layout = values.storage_offset(), values.shape, values.stride(), values.dtype
             mark = values._version, weakref.ref(held), held.data_ptr(), *layout
-            if mark != path._mark:
-                held = None
-        if held is not None:
+        else:
+            held, mark = _marked(values)
+        if mark == path._mark:
             found[-1] = held, values, path
     return found
 
